@@ -1,6 +1,6 @@
 """The splits that hold each checkpoint of the Qwen2.5 family on every machine."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..cli.terminal import markdown
@@ -76,42 +76,13 @@ LONGEST = 131072  # positions of a checkpoint of the family, without the 1M mode
 QWEN25 = {f"Qwen2.5-{name}": replace(config, max_position_embeddings=LONGEST) for name, config in SIZES.items()}
 
 
-@dataclass(frozen=True)
-class Split:
-    """A split that runs a model. `users` sequences of a replica have up to `tokens` tokens each."""
-
-    tp: int
-    users: int
-    tokens: int
-
-    def __str__(self) -> str:
-        return f"tp {self.tp}: {self.tokens:,}{f' for {self.users}' if self.users < MAX_USERS else ''}"
-
-
-def splits_that_fit(config: DecoderConfig, recipe: Recipe, kind: MachineKind) -> list[Split]:
-    """The smallest split of a machine for 32 users, then its largest split where that one holds a longer context.
-
-    A machine that never holds 32 users of 1024 tokens gets its largest split, with as many users as it holds.
-    UserError, with the reason on the largest split, for a model that no split of the machine runs.
-    """
-    found: list[Split] = []
-    for tp in (tp for tp in SPLITS if kind.row % tp == 0):
-        try:
-            found.append(largest_split(config, recipe, kind, tp))
-        except UserError:
-            if tp == kind.row and not found:
-                raise
-    smallest = next((split for split in found if split.users == MAX_USERS), found[-1])
-    return [smallest, found[-1]] if found[-1].tokens > smallest.tokens else [smallest]
-
-
 def room_of(chip: Chip) -> int:
     """Bytes of a chip's DRAM for the model and its cache."""
     return chip.dram_bytes - RESERVED_BYTES
 
 
-def largest_split(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: int) -> Split:
-    """The most that `tp` chips of a machine's row hold: 32 users, or fewer with a context of 1024 tokens.
+def largest_split(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: int) -> tuple[int, int]:
+    """Users, and the tokens of each, that `tp` chips of a machine's row hold: 32 users, or fewer with 1024 tokens.
 
     UserError if an op of the model has no plan on this split, or its weights do not fit a chip's DRAM.
     """
@@ -122,15 +93,15 @@ def largest_split(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: 
     shortest = min(SHORTEST, config.context)
     if fits(MAX_USERS, shortest):
         longest = largest(config.context, lambda tokens: fits(MAX_USERS, tokens))
-        return Split(tp, MAX_USERS, longest)
+        return MAX_USERS, longest
     users = largest(MAX_USERS, lambda n: fits(n, shortest))
     if not users:
         budget = memory_budget(table, shortest, blocks_for(1, shortest, BLOCK))
         raise UserError(
-            f"tp {tp}: a chip needs {budget} for one user of {shortest} tokens, {room / 1e9:.2f} GB are there: "
+            f"tp {tp}: a chip has {room / 1e9:.2f} GB, one user of {shortest} tokens needs {budget.total / 1e9:.2f}: "
             "use more chips a replica (tp), or a smaller recipe"
         )
-    return Split(tp, users, shortest)
+    return users, shortest
 
 
 def largest_batch(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: int) -> int:
@@ -176,26 +147,27 @@ def context_contract(config: DecoderConfig, recipes: dict[str, Recipe]) -> list[
 
 
 def models_table(models: dict[str, DecoderConfig], recipe: Recipe) -> str:
-    """The splits of each model on every machine, and below the table the reasons of refusals."""
+    """The longest context of each model on a row of every machine, and below the table the reasons of refusals."""
     reasons: list[str] = []
 
     def cell(config: DecoderConfig, kind: MachineKind) -> str:
         try:
-            return "; ".join(map(str, splits_that_fit(config, recipe, kind)))
+            users, tokens = largest_split(config, recipe, kind, kind.row)
         except UserError as error:
             if f"{error}" not in reasons:
                 reasons.append(f"{error}")
             return f"no ({reasons.index(f'{error}') + 1})"
+        return f"{tokens:,}" if users == MAX_USERS else f"{tokens:,} for {users}"
 
     # Machines with equal cells share a column.
     columns: dict[tuple[str, ...], list[str]] = {}
     for kind in MACHINES.values():
-        cells = tuple(cell(config, kind) for config in models.values())
+        cells = f"tp {kind.row}", *(cell(config, kind) for config in models.values())
         columns.setdefault(cells, []).append(kind.name)
     title = (
-        f"Recipe {recipe}. Chips of a replica (tp): the longest context of each of its {MAX_USERS} users. The smallest "
-        f"tp that holds {MAX_USERS} users, then the largest tp where it holds a longer context."
+        f"Recipe {recipe}. The longest context of each of {MAX_USERS} users, or of fewer, where a row of a machine is "
+        "one replica (tp). A machine with a smaller tp has the context of the machine of so many chips."
     )
-    machines = [", ".join(names) for names in columns.values()]
-    table = markdown(("checkpoint", *machines), zip(models, *columns))
+    header = "checkpoint", *(f"{', '.join(names)}, {cells[0]}" for cells, names in columns.items())
+    table = markdown(header, zip(models, *(cells[1:] for cells in columns)))
     return "\n\n".join([title, table, "\n".join(f"{i}. {r}" for i, r in enumerate(reasons, 1))])
