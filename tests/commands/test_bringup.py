@@ -197,7 +197,7 @@ REFUSED = {
     "no limit": (["--slower", "0"], "{}", "--slower"),
     "a file": (["--out", __file__], "{}", "--out"),
     "below a file": (["--out", f"{__file__}/x"], "{}", "--out"),
-    "no place": (["--out", "/proc/x"], "{}", "--out /proc/x"),
+    "no place": (["--out", "/proc/x"], "{}", "/proc/x"),
 }  # fmt: skip
 
 
