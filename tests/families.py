@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+import transformers
 from transformers import PreTrainedModel
 
 from models.demos.qwen25_7b.config import DecoderConfig
 from models.demos.qwen25_7b.config.rope import Llama3
 from models.demos.qwen25_7b.perf import published_models
-from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
+from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 LLAMA3 = Llama3(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
@@ -28,6 +29,16 @@ FAMILIES = {
     "padded heads": dict(head_dim=24),
     "llama-bias": dict(architecture="LlamaForCausalLM", o_bias=True, num_attention_heads=16),
 }
+
+
+def hf_model(config: DecoderConfig, weights: dict[str, torch.Tensor]) -> PreTrainedModel:
+    """The family's ...ForCausalLM in float32 with these weights."""
+    with torch.device("meta"):
+        model = getattr(transformers, config.architecture)(hf_config(config))
+    model.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, assign=True)
+    # The rotary embedding's buffers are not in a state dict.
+    model.model.rotary_emb = type(model.model.rotary_emb)(hf_config(config))
+    return model.eval()
 
 
 def config_of(family: str, **changes) -> DecoderConfig:

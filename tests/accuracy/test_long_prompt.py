@@ -14,9 +14,9 @@ from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.engine.prefill_batch import Prompt
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.evaluation.teacher_forcing import prefill_batches, prefill_logits
-from models.demos.qwen25_7b.reference.hf import hf_model
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
+from tests.families import hf_model
 from tests.metrics import assert_close
 
 TOKENS = 32768

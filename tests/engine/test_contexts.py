@@ -3,8 +3,7 @@
 import pytest
 
 from models.demos.qwen25_7b.engine.generator import Generator
-from models.demos.qwen25_7b.reference.small import training_chats
-from tests.generation import generate
+from tests.generation import generate, training_chats
 
 USERS, ROOMY, NEW_TOKENS = 3, 2048, 6
 

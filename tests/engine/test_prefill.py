@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt, pack_prompts
 from models.demos.qwen25_7b.evaluation.teacher_forcing import prefill_logits
 from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table
-from models.demos.qwen25_7b.reference.small import training_chats
 from tests.caches import read_caches
+from tests.generation import training_chats
 from tests.metrics import assert_close, assert_equal
 
 USERS, CONTEXT, TOKENS, STEPS = 4, 640, 500, 36

@@ -9,8 +9,9 @@ from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
 from models.demos.qwen25_7b.evaluation.by_position import buckets_from
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel
 from models.demos.qwen25_7b.evaluation.texts import HELD_OUT
-from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
+from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.rounded import round_model
+from tests.families import hf_model
 
 
 def options(by_position=(), texts=3, steps=16, text=HELD_OUT) -> Namespace:

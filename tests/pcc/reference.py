@@ -14,10 +14,10 @@ from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig, Recipe
 from models.demos.qwen25_7b.config.rope import Yarn
 from models.demos.qwen25_7b.plans.rotary_pairs import centered_pairs, key_divisors, norm_divisors
 from models.demos.qwen25_7b.reference import rounded as in_recipe
-from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weights
+from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
-from tests.families import config_of, cut
+from tests.families import config_of, cut, hf_model
 
 # The 7B's dims in two layers, the first with its K bias.
 # Making the full vocabulary would take five times as long as making these layers.

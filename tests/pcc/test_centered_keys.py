@@ -12,7 +12,8 @@ import torch
 
 from models.demos.qwen25_7b.config import BF16, QWEN25_7B, Recipe
 from models.demos.qwen25_7b.config.rope import rope_scaling_of
-from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
+from models.demos.qwen25_7b.reference.hf import random_weights
+from tests.families import hf_model
 from tests.metrics import compare
 from tests.pcc.bench import AttentionBench
 from tests.pcc.reference import Reference, stretched

@@ -10,8 +10,8 @@ from functools import lru_cache
 import pytest
 import torch
 
-from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
-from tests.families import cut
+from models.demos.qwen25_7b.reference.hf import random_weights
+from tests.families import cut, hf_model
 from tests.pcc.reference import Reference
 from tests.pcc.test_transformer import STEPS, Talk, assert_logits
 

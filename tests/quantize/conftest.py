@@ -6,8 +6,9 @@ import pytest
 
 from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.quantize.quantizer import quantize
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT, training_chats
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+from tests.generation import training_chats
 
 TOKENS = 1024
 

@@ -3,8 +3,8 @@
 import pytest
 
 from models.demos.qwen25_7b.config import PERFORMANCE
-from models.demos.qwen25_7b.reference.hf import hf_model
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
+from tests.families import hf_model
 from tests.pcc.reference import Reference
 from tests.pcc.test_transformer import STEPS, Talk, assert_logits
 

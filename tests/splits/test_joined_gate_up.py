@@ -5,9 +5,9 @@ import torch
 
 from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
+from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
-from tests.families import cut
+from tests.families import cut, hf_model
 from tests.pcc.bench import Bench, assert_mlp
 from tests.pcc.reference import Reference, residual_stream, rounded_layer
 

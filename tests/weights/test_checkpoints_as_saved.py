@@ -17,10 +17,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from models.demos.qwen25_7b.config.decoder_config import QUANTIZED
 from models.demos.qwen25_7b.errors import UserError, warn_once
-from models.demos.qwen25_7b.reference.hf import hf_checkpoint, hf_model
+from models.demos.qwen25_7b.reference.hf import hf_checkpoint
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights.cache import open_checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
+from tests.families import hf_model
 from tests.weights.support import load, logged
 
 OF_5 = transformers.__version__ >= "5"

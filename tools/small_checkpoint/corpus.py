@@ -308,6 +308,5 @@ def write_chats(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    folder = Path(small.__file__).parent
-    write_questions(folder / "questions.json")
-    write_chats(folder / "chats.txt")
+    write_questions(Path(small.__file__).with_name("questions.json"))
+    write_chats(Path(__file__).parents[2] / "tests/chats.txt")

@@ -78,6 +78,7 @@ def add_recipe(parser: argparse._ActionsContainer, name: str = "--recipe", defau
 
 
 def add_recipes(parser: argparse._ActionsContainer, default: str) -> None:
-    """Add --recipes. Its value is text: names of recipes and files, separated by commas."""
+    """Add --recipes. Its value is a list of Recipe, by names and files that commas separate."""
+    named = lambda names: [recipe_named(name, "--recipes") for name in dict.fromkeys(names.split(","))]
     text = f"comma-separated: {KNOWN} (default: %(default)s)"
-    parser.add_argument("--recipes", default=default, metavar="NAMES", help=text)
+    parser.add_argument("--recipes", type=named, default=default, metavar="NAMES", help=text)

@@ -7,7 +7,7 @@ from typing import Iterator, Optional, Sequence
 
 from ..cli.options import add_machine, add_recipes, number
 from ..cli.terminal import complain, markdown, say
-from ..config import RECIPES, Recipe, recipe_named
+from ..config import RECIPES, Recipe
 from ..errors import UserError
 from ..files import check_directory, write_json
 from ..plans.machines import Split
@@ -158,11 +158,9 @@ class EvalCommand:
 
     @staticmethod
     def run(args: argparse.Namespace) -> None:
-        names = dict.fromkeys(args.recipes.split(","))
-        recipes = [recipe_named(name, "--recipes") for name in names]
         by_position = args.by_position is not None
         model = EvaluatedModel.open(args.model)
-        for recipe in recipes:
+        for recipe in args.recipes:
             recipe.check_layers(model.config.num_hidden_layers)
         quantized = args.quantized and _open_quantized(args.quantized, model)
         split = split_for(model.config, args.mesh, args.tp)
@@ -176,7 +174,7 @@ class EvalCommand:
         evaluation = Evaluation(model, quantized, split, buckets, by_position, backend)
         say(f"{evaluation}\n{LEGEND}{f' {POSITION_LEGEND}' * by_position}\n")
         content = "by-position" if by_position else "decode"
-        _report(evaluation, recipes, result_file(args.out, model.name, split, content))
+        _report(evaluation, args.recipes, result_file(args.out, model.name, split, content))
 
 
 def _report(evaluation: Evaluation, recipes: Sequence[Recipe], file: Path) -> None:

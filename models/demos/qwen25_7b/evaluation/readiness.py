@@ -8,7 +8,6 @@ import torch
 
 from ..cli.options import add_machine, add_recipes, number
 from ..cli.terminal import markdown, say
-from ..config import recipe_named
 from ..errors import UserError
 from ..text.tokenizer import ChatTokenizer
 from ..tt.mesh import command_queues, open_replicas
@@ -104,7 +103,6 @@ class ReadinessCommand:
     def run(args: argparse.Namespace) -> None:
         model = EvaluatedModel.open(args.model)
         split = split_for(model.config, args.mesh, args.tp)
-        recipes = [recipe_named(name, "--recipes") for name in dict.fromkeys(args.recipes.split(","))]
         entries = _entries(args.reference, model)
         longest = max(len(entry.text.ids) for entry in entries)
         if longest > model.config.context:
@@ -114,7 +112,7 @@ class ReadinessCommand:
         backend = choose_backend(args.backend, split)
         rows = []
         with open_replicas(split, queues=command_queues()) as devices:
-            for recipe in recipes:
+            for recipe in args.recipes:
                 with replicas_on(
                     devices, model.checkpoint, recipe, texts=len(entries), max_seq_len=longest, queues=command_queues()
                 ) as replicas:

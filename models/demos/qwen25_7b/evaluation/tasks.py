@@ -7,7 +7,7 @@ from typing import Iterator
 
 from ..cli.options import add_machine, add_recipes, number
 from ..cli.terminal import complain, markdown, say
-from ..config import BFP8, recipe_named
+from ..config import BFP8
 from ..errors import UserError
 from ..files import check_directory, write_json
 from ..plans.parallel_plan import MAX_USERS
@@ -58,10 +58,9 @@ class TasksCommand:
         names = [name for name in args.tasks.split(",") if name]
         if not names and args.questions is None:
             raise UserError("nothing to do: give --tasks or --questions")
-        recipes = [recipe_named(name, "--recipes") for name in args.recipes.split(",")]
         questions = [] if args.questions is None else read_questions(args.questions)
         model = EvaluatedModel.open(args.model)
-        for recipe in recipes:
+        for recipe in args.recipes:
             recipe.check_layers(model.config.num_hidden_layers)
         splits = [split_for(model.config, args.mesh, tp) for tp in _tensor_parallel(args.tp)]
         context = min(args.max_seq_len, model.config.context)
@@ -75,7 +74,7 @@ class TasksCommand:
         file = result_file(args.out, model.name, splits[0], "tasks")
         rows, runs = [], []
         try:
-            for split, recipe, results in _runs(args, names, questions, model, splits, recipes):
+            for split, recipe, results in _runs(args, names, questions, model, splits):
                 rows += _rows(f"{split}", recipe.name, results)
                 run = {"split": f"{split}", "recipe": asdict(recipe)}
                 run |= {name: results[name] for name in KEPT}
@@ -100,7 +99,7 @@ def _tensor_parallel(value: str | None) -> list[int | None]:
         raise UserError(f"--tp takes numbers separated by commas, got {value!r}") from None
 
 
-def _runs(args, names, questions, model, splits, recipes) -> Iterator[tuple]:
+def _runs(args, names, questions, model, splits) -> Iterator[tuple]:
     """(split, recipe, lm-eval's results). What a user can mend is found before the model is loaded."""
     from lm_eval.evaluator import simple_evaluate
     from lm_eval.tasks import TaskManager
@@ -115,7 +114,7 @@ def _runs(args, names, questions, model, splits, recipes) -> Iterator[tuple]:
     context = min(args.max_seq_len, model.config.context)
     for split in splits:
         with open_replicas(split, queues=command_queues()) as devices:
-            for recipe in recipes:
+            for recipe in args.recipes:
                 complain(f"{split}, {recipe.name}")
                 tasks = list(names)
                 if questions:

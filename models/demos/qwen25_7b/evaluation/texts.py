@@ -76,7 +76,7 @@ def sample(tokenizer, directory: Path, file: Optional[Path], *, count: int, prom
     because it was trained on no other text. Any other model gets held_out.txt.
     """
     length = prompt_length + steps + 1
-    if _asks_questions(directory, file):
+    if file is None and directory.resolve() == SMALL_CHECKPOINT:
         return _questions(tokenizer, count, prompt_length, length)
     file = file or HELD_OUT
     ids = encode(tokenizer, read_text(file, "--text"))
@@ -93,10 +93,6 @@ def sample(tokenizer, directory: Path, file: Optional[Path], *, count: int, prom
 def encode(tokenizer, text: str) -> list[int]:
     """Token ids of a text that may be longer than the model's context, without transformers' warning of it."""
     return tokenizer.encode(text, verbose=False)
-
-
-def _asks_questions(directory: Path, file: Optional[Path]) -> bool:
-    return file is None and directory.resolve() == SMALL_CHECKPOINT
 
 
 def _questions(tokenizer, count: int, prompt_length: int, length: int) -> Sample:

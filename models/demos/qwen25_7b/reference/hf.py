@@ -108,13 +108,3 @@ def hf_checkpoint(directory: Path) -> PreTrainedModel:
     config = Checkpoint.open(directory).config
     model = getattr(transformers, config.architecture)
     return model.from_pretrained(directory, config=hf_config(config), dtype=torch.float32, local_files_only=True).eval()
-
-
-def hf_model(config: DecoderConfig, weights: dict[str, torch.Tensor]) -> PreTrainedModel:
-    """The family's ...ForCausalLM in float32 with these weights."""
-    with torch.device("meta"):
-        model = getattr(transformers, config.architecture)(hf_config(config))
-    model.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, assign=True)
-    # The rotary embedding's buffers are not in a state dict.
-    model.model.rotary_emb = type(model.model.rotary_emb)(hf_config(config))
-    return model.eval()

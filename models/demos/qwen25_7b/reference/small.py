@@ -1,6 +1,6 @@
 """The small checkpoint: a tiny trained Qwen2 in Hugging Face format, and questions that it was trained on.
 
-Tests and demos use it without a download. tools/small_checkpoint/ trained it, and wrote questions.json and chats.txt.
+Tests and demos use it without a download. tools/small_checkpoint/ trained it, and wrote questions.json.
 """
 
 import json
@@ -27,11 +27,6 @@ def small_questions() -> dict[str, list[Turn]]:
     """All sums and counts, and the stories and words to repeat that were held out, by kind."""
     kinds = json.loads(Path(__file__).with_name("questions.json").read_text())
     return {kind: [Turn(*turn) for turn in turns] for kind, turns in kinds.items()}
-
-
-def training_chats(part: int = 0) -> str:
-    """Chats of the training data in the chat template: part 0 has 2048 tokens, parts 1 and 2 have 1024 each."""
-    return Path(__file__).with_name("chats.txt").read_text().split("\f")[part]
 
 
 def encode_chat(tokenizer, messages: list[dict[str, str]]) -> tuple[list[int], list[int]]:
