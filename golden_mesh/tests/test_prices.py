@@ -69,7 +69,7 @@ FILES = {
     "ttnn's names": (dict(in0_dtype="bfloat16", in1_dtype="BFLOAT4_B", arch="wormhole_b0", op="ttnn.matmul"), True),
     "words for numbers": (dict(in0_block_w="four", cores="many"), True),
     "no size": (dict(K=""), False),
-    "no architecture": (dict(arch=""), False),
+    "no architecture": (dict(arch=""), True),
     "another architecture": (dict(arch="grayskull"), False),
     "an unknown operation": (dict(op="FancyNewDeviceOperation"), False),
     "no operation": (dict(op=""), False),

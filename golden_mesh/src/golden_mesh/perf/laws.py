@@ -17,9 +17,13 @@ BANKS = {"wormhole": 12, "blackhole": 8}
 DRAM = {"wormhole": 288e3, "blackhole": 512e3}  # bytes a microsecond of a chip
 CLOCK = {"wormhole": 1000.0, "blackhole": 1350.0}  # cycles a microsecond
 GRID = {"wormhole": 64, "blackhole": 110}  # cores, where a row does not say
+MULTICAST = {"wormhole": 16e3, "blackhole": 39e3}  # bytes a microsecond to a grid of cores, beyond its latency
 CYCLES_A_PHASE = 16  # of a core, for the product of two tiles
 # Kernel times in a trace contain the skew of the start: the same operations started by the host take so much less.
-SKEW = {"wormhole": 0.9, "blackhole": 0.6}
+# Kernels that only move show less of it.
+SKEW = {"wormhole": 1.5, "blackhole": 0.8}
+SKEW_OF_MOVES = 0.4
+MOVES = ("reshard", "slice", "transpose", "reshape", "pad", "tilize", "norm", "cache_update")
 GAP = 0.7  # microseconds between two kernels of a trace: the median of 191 rows
 
 
@@ -75,7 +79,7 @@ class Case:
 
     @property
     def skew(self) -> float:
-        return SKEW[self.arch] * self.traced
+        return SKEW[self.arch] * self.traced * (SKEW_OF_MOVES if self.kind in MOVES else 1)
 
     @property
     def known_phases(self) -> int:
@@ -105,13 +109,15 @@ def dram_sharded(c: Case, k) -> float:
 
 def rows_matmul(c: Case, k) -> float:
     """At most four tile rows, weight interleaved: each batch reads the weight, or waits for the hops of its blocks of
-    K.
+    K. A hop sends m tiles a column of K to all cores.
     """
     cores, rate = c.on_cores, _rate(c, k.rate4 if c.w == "bfp4" else k.rate)
     weight, columns, blocks = c.k * c.n * TILE_BYTES[c.w], ceil_div(c.n, c.on_cores), c.k / (c.width or 8)
     read = max(weight / rate, weight / (cores * k.core * 1e3))
     compute = k.q * c.k * columns * c.m * CYCLES_A_PHASE * c.known_phases / CLOCK[c.arch]
-    hops = blocks * (k.hop + k.spread * cores / 64)
+    width = c.width or 8
+    sent = c.m * width * TILE_BYTES[c.x] / MULTICAST[c.arch]
+    hops = blocks * (k.hop + k.spread * cores / 64 + sent)
     moved = c.batch * c.m * (c.k * TILE_BYTES[c.x] * c.x_dram + c.n * TILE_BYTES[c.out] * c.out_dram)
     return k.start + c.batch * (max(read, compute, hops) + blocks * k.sum * columns) + moved / rate
 
@@ -188,7 +194,7 @@ def concat_heads(c: Case, k) -> float:
 
 
 def rotary(c: Case, k) -> float:
-    if c.prefill or c.x_dram:
+    if c.prefill or c.x_dram and not c.name.endswith(("hf", "llama", "fusedqk")):  # those take shards
         tiles = c.tiles or (c.heads or 8) * c.head_dim / TILE
         cores = min(c.cores or tiles, GRID[c.arch])
         return k.interleaved + c.skew + tiles * (k.tile / cores + 2 * TILE_BYTES[c.x] / _rate(c, k.rate))
@@ -259,20 +265,28 @@ STEP = {"wormhole": 4.628}
 
 
 def collective(c: Case, k) -> Optional[float]:
-    """The time of a call alone, and what a model's step adds. None: a number of chips that was not measured."""
+    """The time of a call alone, and what a model's step adds. None: a number of chips that was not measured.
+
+    A tensor of small tiles waits for its tiles, not for its bytes. More workers a link help on a line; on a ring the
+    rows show no gain. reduce_scatter_async: before tt-metal PR 41522, whose ring is the table's.
+    """
     op, size = c.name, c.bytes
     if c.chips not in (2, 4, 8):
         return None
+    old = op == "reduce_scatter_async" and c.ring and c.chips == 8 and c.arch == "wormhole"
+    if op == "reduce_scatter_async":
+        op = "reduce_scatter"
     if op == "all_reduce_async":  # each chip sends its whole partial sum to all others
         op, size = "all_gather", c.chips * size * (k.ring if c.ring and c.arch == "blackhole" else 1)
     if c.arch == "blackhole":
         start, rate = START_RATE[op, c.chips]  # two links
-        us = start + size / (rate * 1e3) * 2 / c.links
+        us = start + size / (rate * 1e3) * 2 / c.links * (k.four if c.ring and c.chips == 4 else 1)
     elif op == "all_to_all":
         return None
     else:
         us = 1e6 * collective_seconds(op, c.chips, "ring" if c.ring and c.chips == 8 else "line", size, c.links)
-    return us * (k.workers if c.workers >= 4 else 1) + (0 if c.alone else STEP.get(c.arch, k.step))
+    us = max(us * (k.workers if c.workers >= 4 and not c.ring else 1), size / TILE_BYTES[c.x] * k.tile / c.links)
+    return us + old * k.old + (0 if c.alone else STEP.get(c.arch, k.step))
 
 
 SMALL = dict(start=1.0, rate=0.6, core=10.0, tile=0.05, silu=1.5, page=0.003, spread=5.0)
@@ -308,7 +322,7 @@ LAWS: dict[str, tuple[Callable, dict[str, float]]] = {
     "topk": (topk, dict(start=10.0, many=5.0, single=400.0)),
     "argmax": (argmax, dict(start=5.0, row=0.5)),
     "sampling": (constant, dict(start=60.0)),
-    "collective": (collective, dict(step=4.0, workers=0.8, ring=0.6)),
+    "collective": (collective, dict(step=4.0, workers=0.8, ring=0.6, four=0.7, tile=0.06, old=20.0)),
 }  # fmt: skip
 # Not fitted: no row has a long cache. 64k tokens more of Llama-3.1-8B, one user, take 23.8 ms on an N150 and 10.7 ms on
 # a T3K with one head of k a chip (tt_transformers/PERF.md): 190 GB/s, and 53 GB/s a head.

@@ -50,7 +50,7 @@ def case_of(
     if kind == "collective":
         return work.collective and replace(
             case, name=work.collective.op, bytes=work.collective.tensor_bytes, chips=chips,
-            ring=work.collective.topology == "ring", links=links, workers=op.workers,
+            ring=op.ring, links=links, workers=op.workers,
         )  # fmt: skip
     moved = replace(
         case,

@@ -20,8 +20,8 @@ LM_HEAD = 32768 // TILE  # columns of an LM head's matmul, at most
 ONE_USER_RUN, SHORT_RUN = 512 + 100, 128 + 100
 
 # What published steps that the host samples take beyond their operations: the medians of nine steps of one user and of
-# three of 32 users (tt_transformers/PERF.md). No other constant is from whole steps.
-HOST_ONE_USER, HOST_MORE = 2.0e-3, 5.3e-3
+# three of 32 users with 128,256 logits each (tt_transformers/PERF.md). No other constant is from whole steps.
+HOST_ONE_USER, HOST_MORE, HOST_LOGITS = 2.0e-3, 5.3e-3, 31 * 128256
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Step:
         cases = [*step_cases(self.dims, self.chips, self.users, position)]
         if self.on_chips:
             cases += sampling_cases(self.dims, self.chips)
-        host = 0.0 if self.on_chips else HOST_ONE_USER + HOST_MORE * (self.users - 1) / 31
+        host = 0.0 if self.on_chips else HOST_ONE_USER + HOST_MORE * (self.users - 1) * self.dims.vocab / HOST_LOGITS
         return host + 1e-6 * sum(count * (price(case).us + GAP) for case, count in cases)
 
     @property
@@ -167,7 +167,7 @@ def layer_cases(d: Dims, chips: int, users: int, position: int) -> Iterator[tupl
     yield Case("reshard", "wormhole", "reshard", result=hidden, cores=FAVORED), 6
     if chips > 1:
         moved = Case("collective", "wormhole", bytes=TILE * d.hidden * 2, chips=chips, ring=chips == 8)
-        for op in ("all_gather", "reduce_scatter"):
+        for op in ("all_gather", "reduce_scatter_async"):
             yield replace(moved, name=op), 2
 
 

@@ -3,7 +3,7 @@
 Columns are those of a table of published figures: arch, machine, phase, users_rows, op, M, K, N, shape, in0_dtype,
 in1_dtype, out_dtype, fidelity, fp32_dest, program, in0_block_w, cores, mem_in0, mem_in1, mem_out, device_us, traced,
 source, comment. An absent column counts as empty. What a row does not say is read from its comment, else taken as most
-ports have it.
+ports have it; a row without an architecture is a Wormhole's.
 """
 
 import csv
@@ -23,14 +23,17 @@ from golden_mesh.perf.laws import TILE, TILE_BYTES, Case, ceil_div
 NUMBERS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
 )
+AUTO_WIDTH = 2  # tiles of K in a block, where the library chooses: 41 of 50 rows that say it
 SHORT = 31  # the last key of a run whose position is not told: reports are of a first step after a short prompt
 # Kinds that have no price without a shape: some sources give an operation's name alone.
 SHAPED = ("norm", "binary", "unary", "reshard", "slice", "transpose", "tilize", "reshape", "pad", "create_heads",
           "concat_heads", "embedding", "topk", "argmax", "collective")  # fmt: skip
 
 
+# A row that is not one operation, or not that of its name: a slice within a tile is an untilize, a slice and a tilize.
+SEVERAL = "doubtful|sum of (several|two)|not on a tile"
 HEADS, HEAD_DIM = r"(\d+)/(\d+) ?heads", r"(?:head |_d|x)(64|80|96|128|192|256)\b"
-BESIDE = "heads of the source"  # a column that read() adds
+BESIDE, SHARDS = "heads of the source", "cores of the shards"  # columns that read() adds
 
 
 def number(row: dict, column: str) -> float:
@@ -67,8 +70,8 @@ def _chips(machine: str) -> int:
 def case_of(row: dict) -> Optional[Case]:
     """None: an operation of no kind, or a row that does not say what its kind's law needs."""
     name, comment, shape = name_of(row.get("op") or ""), row.get("comment") or "", row.get("shape") or ""
-    kind, arch = kind_of(name), (row.get("arch") or "").lower().split("_")[0]
-    if not kind or arch not in ("wormhole", "blackhole") or re.search("doubtful|sum of (several|two)", comment):
+    kind, arch = kind_of(name), (row.get("arch") or "wormhole").lower().split("_")[0]
+    if not kind or arch not in ("wormhole", "blackhole") or re.search(SEVERAL, comment):
         return None
     memory = [(row.get(f"mem_{tensor}") or "").lower() for tensor in ("in0", "in1", "out")]
     dtypes = [_dtype(row.get(f"{tensor}_dtype")) for tensor in ("in0", "in1", "out")]
@@ -82,8 +85,8 @@ def case_of(row: dict) -> Optional[Case]:
         out=dtypes[2] or dtypes[0] or "bf16",
         phases=PHASES.get((row.get("fidelity") or "").lower(), 0),
         fp32=number(row, "fp32_dest") == 1,
-        width=int(number(row, "in0_block_w")),
-        cores=int(number(row, "cores")),
+        width=int(number(row, "in0_block_w")) or AUTO_WIDTH * (row.get("program") == "auto"),
+        cores=_found(r"(\d+)-core shards", comment) or int(number(row, SHARDS) or number(row, "cores")),
         x_dram="l1" not in memory[0],
         w_dram="l1" not in memory[1] if memory[1] or prefill else "l1" not in memory[0],
         out_dram="l1" not in memory[2] if memory[2] or prefill else "l1" not in memory[0],
@@ -159,10 +162,12 @@ def _collective(case: Case, row: dict, found: list, shape: str, comment: str) ->
     op = next((name for name in ("all_gather", "reduce_scatter", "all_reduce") if op.startswith(name)), "all_to_all")
     if op == "all_reduce" and "async" in case.name:
         op = "all_reduce_async"
+    if op == "reduce_scatter" and "async" in case.name and "new ring" not in comment:
+        op = "reduce_scatter_async"
     size = _found(r"(\d+)[ _]bytes", shape) or (found and _tiles(found[-1]) * TILE_BYTES[case.x])
     place = f"{row.get('machine') or ''} {comment}"
     chips = _found(r"(\d+) chips", comment) or _chips(place)
-    size = size or TILE_BYTES[case.x] * ("elements" in shape or chips * ("top-k" in comment))
+    size = size or TILE_BYTES[case.x] * chips * ("top-k" in comment)
     return (
         size
         and replace(
@@ -170,7 +175,8 @@ def _collective(case: Case, row: dict, found: list, shape: str, comment: str) ->
             name=op,
             bytes=size,
             chips=chips,
-            ring="ring" in place,
+            # No line of eight with a link could take as little as the rows of which a line is inferred.
+            ring="ring" in place or (chips == 8 or "P150x4" in place) and not re.search("line(?! inferred)", place),
             links=_found(r"(\d+) links?", comment) or (2 if case.arch == "blackhole" else 1),
             workers=_found(r"(\d+) workers", comment),
             alone="CCLs/results" in (row.get("source") or ""),
@@ -187,7 +193,7 @@ def _sized(case: Case, found: list, shape: str) -> Case:
         case = replace(case, out_dram="tointerleaved" in case.name)
     first = out if case.kind == "slice" else tiles
     read = first * TILE_BYTES[case.x] * case.x_dram
-    if len(inputs) > 1 or case.kind == "binary":
+    if case.kind == "binary" or len(inputs) > 1 and case.kind != "reshard":  # a partial reshard names its result twice
         read += _tiles(inputs[-1]) * TILE_BYTES[case.w] * case.w_dram
     return replace(
         case,
@@ -284,8 +290,10 @@ def _read_beside(rows: list[dict]) -> None:
 
     - Heads of q and k, where the source has one pair of numbers: in a text, or as the columns of its heads.
     - Columns of a topk: those of the widest matmul, padded to a power of two as ports do.
+    - Cores of a sharded activation before a DRAM-sharded matmul. Reports print the whole grid for a binary.
     """
     told, columns, widest = defaultdict(set), defaultdict(dict), defaultdict(int)
+    inner = {(row.get("source"), number(row, "K")) for row in rows if row.get("program") == "dram_sharded"}
     for row in rows:
         source, text = row.get("source"), f"{row.get('shape')}; {row.get('comment')}"
         if found := re.search(HEADS, text):
@@ -301,6 +309,10 @@ def _read_beside(rows: list[dict]) -> None:
     for row in rows:
         if len(found := told[row.get("source")]) == 1:
             row[BESIDE] = next(iter(found))
+        if "silu" in (row["op"] or "") and "l1_width" in (row.get("mem_in0") or "") and number(row, "cores") > 64:
+            found = shapes(row.get("shape") or "")
+            if found and (row.get("source"), found[0][-1]) in inner:
+                row[SHARDS] = max((n for n in (8, 16, 24, 32) if _tiles(found[0]) % n == 0), default=0)
         if kind_of(name_of(row["op"] or "")) == "topk" and not shapes(row.get("shape") or ""):
             if width := widest[row.get("source")]:
                 row["shape"] = f"{TILE}x{1 << (width - 1).bit_length()}"
