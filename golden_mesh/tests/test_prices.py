@@ -32,6 +32,16 @@ PUBLISHED = {
     "an LM head in a ring of cores": (Case("ring_matmul", "wormhole", k=64, n=501, w="bfp8"), 196.5, 0.2),
     "all-gather of a step": (
         Case("collective", "wormhole", "all_gather", chips=2, bytes=16777216, workers=4), 1012.0, 0.3),
+    "all-gather of small tiles on a ring": (
+        Case("collective", "wormhole", "all_gather", chips=8, ring=True, x="bfp4", bytes=5898240), 680.0, 0.1),
+    "all-gather on a ring of four": (
+        Case("collective", "blackhole", "all_gather", chips=4, ring=True, links=2, bytes=524288), 12.9, 0.3),
+    "the reduce-scatter of a port's step": (
+        Case("collective", "wormhole", "reduce_scatter_async", chips=8, ring=True, bytes=229376), 66.6, 0.1),
+    "blocks of the library's choice": (
+        Case("rows_matmul", "wormhole", k=128, n=160, w="bfp8", width=2, cores=64), 113.0, 0.1),
+    "one block of K on few cores": (
+        Case("rows_matmul", "wormhole", k=320, n=20, w="bfp8", width=320, cores=10), 81.0, 0.1),
 }  # fmt: skip
 
 
@@ -75,6 +85,7 @@ FILES = {
     "no operation": (dict(op=""), False),
     "a fused collective": (dict(op="AllGatherMatmulAsyncDeviceOperation"), False),
     "said to be doubtful": (dict(comment="doubtful: four times slower"), False),
+    "several operations": (dict(op="slice", shape="1x6", comment="start not on a tile: untilize, slice"), False),
     "a norm": (dict(op="LayerNormDeviceOperation", shape="32x4096"), True),
     "a norm without a shape": (dict(op="rms_norm"), False),
     "an odd shape": (dict(op="add", shape="1x1x? > 3"), True),
@@ -112,6 +123,35 @@ def test_a_row_without_heads_has_those_of_its_source(tmp_path):
     for kept, kv_heads in ((rows[:1], 8), (rows, 4)):
         first = judge(written(tmp_path / "rows.csv", kept))[0]
         assert first.price == price(replace(case, kv_heads=kv_heads)).us
+
+
+READ = {
+    "the library's block": (dict(program="auto", in0_block_w=""), dict(width=2)),
+    "shards of a comment": (dict(op="mul_silu", shape="32x14336", comment="48-core shards"), dict(cores=48)),
+    "eight chips are a ring": (
+        dict(op="all_gather_async", shape="5898240_bytes", machine="T3K", comment="line inferred"), dict(ring=True)),
+    "but for a line": (
+        dict(op="reduce_scatter_minimal_async", shape="32x256", comment="8 chips line"),
+        dict(ring=False, name="reduce_scatter_async")),
+    "the ring of today": (
+        dict(op="reduce_scatter_minimal_async", shape="32x256", comment="8 chips new ring"),
+        dict(ring=True, name="reduce_scatter")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_row_is_read_as(name):
+    changed, expected = READ[name]
+    case = case_of(FULL | changed)
+    assert {field: getattr(case, field) for field in expected} == expected
+
+
+def test_a_report_that_prints_the_whole_grid_has_the_shards_of_its_source(tmp_path):
+    """112 tiles before a DRAM-sharded matmul lie on 16 cores, and take seven times a tile's SiLU."""
+    binary = FULL | dict(arch="blackhole", op="mul_silu", K="", shape="32x3584", cores="110", device_us="12.3")
+    alone, beside = (judge(written(tmp_path / "rows.csv", rows)) for rows in ([binary], [binary, FULL | dict(K="3584")]))
+    assert beside[0].price == pytest.approx(12.3, rel=0.2)
+    assert alone[0].price < 0.5 * beside[0].price
 
 
 def test_every_kind_of_row_has_a_law():

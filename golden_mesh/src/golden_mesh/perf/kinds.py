@@ -37,6 +37,7 @@ KINDS = (
 )
 PHASES = {"lofi": 1, "hifi2": 2, "hifi3": 3, "hifi4": 4}
 DTYPES = {"bfloat16": "bf16", "bfloat8_b": "bfp8", "bfloat4_b": "bfp4", "float32": "fp32"}
+AUTO_WIDTH = 2  # tiles of K in a block, where the library chooses: 41 of 50 rows that say it
 LONG_RANGE = 4  # tile rows up to which a matmul counts as one that reads its weight
 
 

@@ -307,7 +307,7 @@ LAWS: dict[str, tuple[Callable, dict[str, float]]] = {
     "concat_heads": (concat_heads, HEADS | dict(users=5.0, wide=2.0)),
     "rotary": (rotary, dict(start=3.0, interleaved=6.0, tile=1.0, rate=0.2, users=2.0, short=0.5)),
     "cache_update": (cache_update, dict(start=2.0, head=1.0, rate=0.8, core=6.0)),
-    "cache_fill": (cache_fill, dict(start=2.0, rate=0.5)),
+    "cache_fill": (cache_fill, dict(start=2.0, rate=0.8)),  # moves as a binary does
     "sdpa_decode": (sdpa_decode, dict(start=8.0, rate=0.66, head=53.0, round=10.0, each=0.5)),
     "sdpa_prefill": (sdpa_prefill, dict(start=5.0, product=49.0, pair=413.0, rate=0.65)),
     "embedding": (embedding, dict(start=1.5, tile=0.3)),

@@ -5,7 +5,7 @@ from math import prod
 from typing import Optional
 
 from golden_mesh.perf.device_ops import TILE, Op, Tensor, ceil_div
-from golden_mesh.perf.kinds import DTYPES, LONG_RANGE, kind_of, name_of
+from golden_mesh.perf.kinds import AUTO_WIDTH, DTYPES, LONG_RANGE, kind_of, name_of
 from golden_mesh.perf.laws import Case
 from golden_mesh.perf.op_costs import PHASES, Work, full_cache, whole_tiles
 
@@ -79,7 +79,7 @@ def _matmul_case(op: Op, case: Case, x: Tensor, w: Tensor, grid_cores: int) -> C
         k=k,
         n=n,
         batch=batch,
-        width=op.in0_block_w,
+        width=op.in0_block_w or AUTO_WIDTH,
         passes=op.passes,
         fused=op.activation,
     )

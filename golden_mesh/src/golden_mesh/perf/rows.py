@@ -17,13 +17,12 @@ from typing import NamedTuple, Optional, Sequence
 
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.perf.constants import price
-from golden_mesh.perf.kinds import DTYPES, LONG_RANGE, PHASES, kind_of, name_of
+from golden_mesh.perf.kinds import AUTO_WIDTH, DTYPES, LONG_RANGE, PHASES, kind_of, name_of
 from golden_mesh.perf.laws import TILE, TILE_BYTES, Case, ceil_div
 
 NUMBERS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
 )
-AUTO_WIDTH = 2  # tiles of K in a block, where the library chooses: 41 of 50 rows that say it
 SHORT = 31  # the last key of a run whose position is not told: reports are of a first step after a short prompt
 # Kinds that have no price without a shape: some sources give an operation's name alone.
 SHAPED = ("norm", "binary", "unary", "reshard", "slice", "transpose", "tilize", "reshape", "pad", "create_heads",
