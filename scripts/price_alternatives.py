@@ -1,11 +1,12 @@
 """Alternatives of a decode step's plan by the laws of golden_mesh.perf: what each saves of a step, and the error of
 its price.
 
-Qwen2.5-7B, recipe performance. The error is the ninetieth percentile of the kind on unseen rows, of the alternative's
-time. Run it as python -m scripts.price_alternatives.
+Qwen2.5-7B, recipe performance. The error is the ninetieth percentile of each operation's kind on unseen rows, added up
+by squares. Run it as python -m scripts.price_alternatives.
 """
 
 from dataclasses import replace
+from math import hypot
 
 from golden_mesh.perf.constants import price
 from golden_mesh.perf.kinds import DTYPES
@@ -48,7 +49,7 @@ def multicast(p: DecodeMatmul) -> Case:
 def line(what: str, machine: str, now: list[Case], then: list[Case], calls: int) -> str:
     """A row of the table. calls: of both in a step."""
     us = [sum(price(case).us + GAP for case in cases) for cases in (now, then)]
-    error = sum(price(case).us * price(case).error for case in then)
+    error = hypot(*(price(case).us * price(case).error for case in (*now, *then)))
     saved = [1e-3 * calls * t for t in (us[0] - us[1], error)]
     return f"| {what} | {machine} | {us[0]:.1f} | {us[1]:.1f} | {saved[0]:+.2f} | {saved[1]:.2f} |"
 

@@ -41,7 +41,7 @@ PUBLISHED = {
     "blocks of the library's choice": (
         Case("rows_matmul", "wormhole", k=128, n=160, w="bfp8", width=2, cores=64), 113.0, 0.1),
     "one block of K on few cores": (
-        Case("rows_matmul", "wormhole", k=320, n=20, w="bfp8", width=320, cores=10), 81.0, 0.1),
+        Case("rows_matmul", "wormhole", k=320, n=20, w="bfp8", width=320, cores=10), 81.0, 0.25),
 }  # fmt: skip
 
 

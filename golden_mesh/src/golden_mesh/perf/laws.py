@@ -109,17 +109,17 @@ def dram_sharded(c: Case, k) -> float:
 
 def rows_matmul(c: Case, k) -> float:
     """At most four tile rows, weight interleaved: each batch reads the weight, or waits for the hops of its blocks of
-    K. A hop sends m tiles a column of K to all cores.
+    K. A core reads m tiles a column of the block and sends them to all.
     """
     cores, rate = c.on_cores, _rate(c, k.rate4 if c.w == "bfp4" else k.rate)
     weight, columns, blocks = c.k * c.n * TILE_BYTES[c.w], ceil_div(c.n, c.on_cores), c.k / (c.width or 8)
     read = max(weight / rate, weight / (cores * k.core * 1e3))
     compute = k.q * c.k * columns * c.m * CYCLES_A_PHASE * c.known_phases / CLOCK[c.arch]
     width = c.width or 8
-    sent = c.m * width * TILE_BYTES[c.x] / MULTICAST[c.arch]
+    sent = c.m * width * TILE_BYTES[c.x] * (1 / MULTICAST[c.arch] + c.x_dram / (k.core * 1e3))
     hops = blocks * (k.hop + k.spread * cores / 64 + sent)
     moved = c.batch * c.m * (c.k * TILE_BYTES[c.x] * c.x_dram + c.n * TILE_BYTES[c.out] * c.out_dram)
-    return k.start + c.batch * (max(read, compute, hops) + blocks * k.sum * columns) + moved / rate
+    return k.start + c.batch * (max(read, compute, hops) + blocks * k.sum * columns * c.m) + moved / rate
 
 
 def ring_matmul(c: Case, k) -> float:
