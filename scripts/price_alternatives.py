@@ -55,7 +55,11 @@ def line(what: str, machine: str, now: list[Case], then: list[Case], calls: int)
 
 
 def main() -> None:
-    print("| instead of the plan | machine | now, us | then, us | saves, ms a step | error, ms |\n|---|---|---|---|---|---|")
+    print(
+        "| instead of the plan | machine | now, us | then, us | saves, ms a step | error, ms |",
+        "|---" * 6 + "|",
+        sep="\n",
+    )
     for machine, tp, chip, links, ring in ROWS:
         table = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), PERFORMANCE, chip)
         for name, plan in table.decode_matmuls.items():
@@ -75,7 +79,8 @@ def main() -> None:
         norm = Case("norm", arch_of(chip), tiles=HIDDEN, cores=16, sharded=True)
         part = HIDDEN / tp
         statistics = replace(gather, bytes=tp * TILE_BYTES["bfloat16"])
-        parts = [scatter, replace(add, result=part), replace(norm, tiles=part), statistics, replace(add, result=part), gather]
+        short = replace(add, result=part)
+        parts = [scatter, short, replace(norm, tiles=part), statistics, short, gather]
         print(line("residual in parts", machine, [*planned, add, norm], parts, 2 * LAYERS))
 
 

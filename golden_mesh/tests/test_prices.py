@@ -149,7 +149,8 @@ def test_a_row_is_read_as(name):
 def test_a_report_that_prints_the_whole_grid_has_the_shards_of_its_source(tmp_path):
     """112 tiles before a DRAM-sharded matmul lie on 16 cores, and take seven times a tile's SiLU."""
     binary = FULL | dict(arch="blackhole", op="mul_silu", K="", shape="32x3584", cores="110", device_us="12.3")
-    alone, beside = (judge(written(tmp_path / "rows.csv", rows)) for rows in ([binary], [binary, FULL | dict(K="3584")]))
+    files = [binary], [binary, FULL | dict(K="3584")]
+    alone, beside = (judge(written(tmp_path / "rows.csv", rows)) for rows in files)
     assert beside[0].price == pytest.approx(12.3, rel=0.2)
     assert alone[0].price < 0.5 * beside[0].price
 
