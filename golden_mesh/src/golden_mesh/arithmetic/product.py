@@ -179,15 +179,20 @@ def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor, kernel: Ke
     rows = _padded(source_b(rows, kernel), below=-count % ROWS)
     width = columns + -columns % COLUMNS
     step = max(STEP, WIDENED // width // STEP * STEP)
-    widened = torch.empty(min(inner, step), width)
-    widened[:, columns:] = 0
     total = None
     for start in range(0, inner, step):
-        part = _cut(weight[start : start + step], kernel)
-        widened[: len(part), :columns] = part
-        left, right = rows[:, start : start + step], widened[: len(part)]
+        left, right = rows[:, start : start + step], _widened(_cut(weight[start : start + step], kernel), width)
         total = left @ right if total is None else total.addmm_(left, right)
     return total[:count, :columns]
+
+
+def _widened(part: torch.Tensor, width: int) -> torch.Tensor:
+    """Return rows of a weight in float32, one after the other in memory, with zeros up to the width."""
+    if part.shape[1] == width:
+        return part.float().contiguous()
+    widened = torch.zeros(len(part), width)
+    widened[:, : part.shape[1]] = part
+    return widened
 
 
 def _cut(part: torch.Tensor, kernel: Kernel) -> torch.Tensor:

@@ -28,7 +28,7 @@ from golden_mesh.compare.what_if import WhatIf, kernels_of
 from golden_mesh.mesh import dispatch, steps, transfer
 from golden_mesh.mesh.arguments import on_device, tensors_in
 from golden_mesh.mesh.memory import Slot
-from golden_mesh.mesh.steps import Step, memory, written_in_place
+from golden_mesh.mesh.steps import Step, memory
 from golden_mesh.program import lines, place
 from golden_mesh.rounding import round_to
 
@@ -116,7 +116,7 @@ class Comparison:
     def run(self, step: Step) -> None:
         """Run the step in golden memory and in the stream, and keep its errors."""
         _, where = self._sites.get(id(step), (step, self._site))
-        written = tuple(dict.fromkeys((*written_in_place(step), *step.outputs)))
+        written = tuple(dict.fromkeys((*step.targets, *step.outputs)))
         floats = [slot for slot in written if "INT" not in slot.dtype.name]
         reads = [slot for slot in step.inputs if "INT" not in slot.dtype.name]
         self.mirrors = False
@@ -227,7 +227,7 @@ class Comparison:
         """Whether the inputs are finite. What the step has written over is known by the row that made it."""
         if any(self.rows[number - 1].own.wild for number, _ in inputs):
             return False
-        reads = set(step.inputs) - set(written_in_place(step))
+        reads = set(step.inputs) - set(step.targets)
         return all(bool(x.isfinite().all()) for slot in reads for x in memory.read(slot))
 
     def add(self, row: Row, streams: list[list[torch.Tensor]]) -> None:

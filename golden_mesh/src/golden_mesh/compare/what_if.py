@@ -10,7 +10,7 @@ from golden_mesh.arithmetic import flash
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.mesh.arguments import substitute
 from golden_mesh.mesh.memory import Slot
-from golden_mesh.mesh.steps import Step, written_in_place
+from golden_mesh.mesh.steps import Step
 
 
 class WhatIf:
@@ -29,7 +29,7 @@ class WhatIf:
         """The step with results of another dtype."""
         if self.name != "dtype":
             return step
-        targets = {*written_in_place(step), *step.outputs}
+        targets = {*step.targets, *step.outputs}
 
         def other(slot: Slot) -> Slot:
             changes = slot in targets and "INT" not in slot.dtype.name

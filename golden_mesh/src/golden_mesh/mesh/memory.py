@@ -19,7 +19,7 @@ known again when it has no marks left. The mark is NaN, so writing a NaN counts 
 """
 
 from bisect import bisect_left, insort
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Callable, NamedTuple, Optional
 
@@ -99,8 +99,9 @@ class Region:
 
 class GoldenMemory:
     def __init__(self):
-        self._regions: dict[tuple[int, object], Region] = {}
-        self._holders: Counter[int] = Counter()  # torch storage -> number of entries with a value in it
+        # By device and the id of the buffer type: an enum's own hash takes longer than the rest of a look-up.
+        self._regions: dict[tuple[int, int], Region] = {}
+        self._holders: dict[int, int] = defaultdict(int)  # torch storage -> number of entries with a value in it
 
     def forget(self, slot: Slot, why: str = NEVER_WRITTEN) -> None:
         """Make the slot's memory unknown from now on. Every entry that overlaps it is removed."""
@@ -110,8 +111,11 @@ class GoldenMemory:
         self, slot: Slot, values: list[torch.Tensor | None], unknown: str | None = None, padding: float | None = None
     ) -> None:
         """Put one value a chip at the slot. Every other entry that overlaps it is removed."""
+        kind = id(slot.buffer_type)
         for device, value in zip(slot.devices, values, strict=True):
-            region = self._regions.setdefault((device, slot.buffer_type), Region())
+            region = self._regions.get((device, kind))
+            if region is None:
+                region = self._regions[device, kind] = Region()
             if value is not None:
                 self._holders[_storage(value)] += 1
             known = region.entries.get(slot.address)
@@ -170,7 +174,7 @@ class GoldenMemory:
         values, views = [], {}
         for device in slot.devices:
             value = value_on(device, slot)
-            if tuple(value.shape) != slot.shape:
+            if value.shape != slot.shape:
                 if id(value) not in views:
                     views[id(value)] = _as_view(value, slot, self._entry(device, slot).padding)
                 value = views[id(value)]
@@ -178,7 +182,7 @@ class GoldenMemory:
         return values
 
     def _entry(self, device: int, slot: Slot) -> Entry:
-        region = self._regions.get((device, slot.buffer_type))
+        region = self._regions.get((device, id(slot.buffer_type)))
         entry = region.entries.get(slot.address) if region else None
         if entry is None:
             raise GoldenError(f"chip {device} has no value for {slot}: it was overwritten after it was made")
@@ -207,7 +211,7 @@ class GoldenMemory:
         if self._holders[_storage(value)] != len(members) or not value.is_contiguous():
             value = value.clone(memory_format=torch.contiguous_format)
             for device in devices:
-                entry = self._regions[device, slot.buffer_type].entries[slot.address]
+                entry = self._regions[device, id(slot.buffer_type)].entries[slot.address]
                 self._release(entry)
                 entry.value = value
                 self._holders[_storage(value)] += 1
@@ -216,7 +220,7 @@ class GoldenMemory:
     def free(self, slot: Slot) -> None:
         """Forget the slot's values: its buffer was deallocated."""
         for device in slot.devices:
-            region = self._regions.get((device, slot.buffer_type))
+            region = self._regions.get((device, id(slot.buffer_type)))
             if region and slot.address in region.entries:
                 self._release(region.remove(slot.address))
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Callable
 
 import torch
 import ttnn
@@ -37,10 +38,38 @@ class Step:
         """Those of `bound` that are tensors."""
         return {name: value for name, value in self.bound.items() if isinstance(value, Slot)}
 
+    @cached_property
+    def targets(self) -> list[Slot]:
+        """The arguments that the op writes in place."""
+        return [self.tensors[name] for name in self.golden.writes if name in self.tensors]
+
+    @cached_property
+    def reads(self) -> list[Slot]:
+        unread = (self.targets or self.outputs) if self.golden.unread else ()
+        return [slot for slot in self.inputs if slot not in unread]
+
+    @cached_property
+    def _nested(self) -> bool:
+        """Whether a list, tuple or dict among the arguments holds tensors."""
+        found: list[Slot] = []
+        for value in (*self.args, *self.kwargs.values()):
+            if not isinstance(value, Slot):
+                substitute(value, Slot, found.append)
+        return bool(found)
+
+    def call(self, pick: Callable, extras: dict) -> object:
+        """Call the golden function with `pick` of each slot."""
+        if self._nested:
+            args, kwargs = substitute(self.args, Slot, pick), substitute(self.kwargs, Slot, pick)
+        else:
+            args = [pick(value) if type(value) is Slot else value for value in self.args]
+            kwargs = {name: pick(value) if type(value) is Slot else value for name, value in self.kwargs.items()}
+        return self.golden.function(*args, **kwargs, **extras)
+
     @property
     def writes(self) -> tuple[Slot, ...]:
         """The memory that the op writes: whole tensors, no views."""
-        written = (*self.outputs, *written_in_place(self))
+        written = (*self.outputs, *self.targets)
         return tuple(slot if slot.part is None else slot.part.whole for slot in written)
 
 
@@ -65,10 +94,8 @@ _inference = partial(getattr(torch._C, "_InferenceMode", torch.inference_mode), 
 
 
 def _run(step: Step, memory) -> None:
-    targets = written_in_place(step)
-    unread = (targets or step.outputs) if step.golden.unread else ()
-    reads = [slot for slot in step.inputs if slot not in unread]
-    shards, unknown = read_all(memory, reads, step.golden.name)
+    targets = step.targets
+    shards, unknown = read_all(memory, step.reads, step.golden.name)
     marks = as_marks(unknown) if step.golden.unread and targets else None
     if unknown and marks is None:
         for slot in (*targets, *step.outputs):
@@ -82,24 +109,15 @@ def _run(step: Step, memory) -> None:
         _run_per_chip(step, shards, memory)
 
 
-def written_in_place(step: Step) -> list[Slot]:
-    """Return the slots of the arguments that the op writes in place."""
-    if not step.golden.writes:
-        return []
-    return [step.tensors[name] for name in step.golden.writes if name in step.tensors]
-
-
-def _replicas(step: Step, shards: dict[Slot, list[torch.Tensor]], slots: list[Slot]) -> list[list[int]]:
-    """Return chips (as indices) in groups.
-
-    Within a group every one of `slots` holds one torch tensor.
-    """
+def _replicas(step: Step, shards: dict[Slot, list[torch.Tensor]]) -> list[list[int]]:
+    """Return chips (as indices) in groups. Within a group every slot holds one torch tensor."""
     count = len((step.inputs or step.outputs)[0].devices)
-    if count == 1:
-        return [[0]]
+    if count == 1 or not shards:
+        return [list(range(count))]
     groups: dict[tuple, list[int]] = {}
-    for chip in range(count):
-        groups.setdefault(tuple(id(shards[s][chip if len(s.devices) > 1 else 0]) for s in slots), []).append(chip)
+    held = [list(map(id, values if len(values) > 1 else values * count)) for values in shards.values()]
+    for chip, values in enumerate(zip(*held)):
+        groups.setdefault(values, []).append(chip)
     return list(groups.values())
 
 
@@ -128,8 +146,8 @@ def _run_per_chip(step: Step, shards, memory) -> None:
     results: list[tuple | None] = [None] * chips
     extras = _extras(step)
     rewritten: dict[str, list] = {}  # inputs by parameter, new values by chip
-    for group in _replicas(step, shards, list(shards)):
-        pick = lambda slot: shards[slot][group[0]] if slot in shards else None  # noqa: E731
+    for group in _replicas(step, shards):
+        held = {slot: values[group[0]] for slot, values in shards.items()}
         if "rewrite" in step.golden.wants:
 
             def rewrite(name, values, group=group):
@@ -137,10 +155,7 @@ def _run_per_chip(step: Step, shards, memory) -> None:
                     rewritten.setdefault(name, [None] * chips)[chip] = values
 
             extras["rewrite"] = rewrite
-        value = step.golden.function(
-            *substitute(step.args, Slot, pick), **substitute(step.kwargs, Slot, pick), **extras
-        )
-        rounded = _rounded(step, value)
+        rounded = _rounded(step, step.call(held.get, extras))
         for chip in group:
             results[chip] = rounded
     for i, slot in enumerate(step.outputs):
@@ -170,14 +185,12 @@ def _run_in_place(step: Step, shards, targets: list[Slot], unknown: str | None, 
         packed = _packed(step.golden, values, dtypes[step.golden.writes.index(name)])
         return packed if unknown is None else keep_marks(values, packed)
 
-    for group in _replicas(step, shards, list(shards)):
+    for group in _replicas(step, shards):
         mine = {slot: values[group[0]] for slot, values in shards.items() if slot not in targets}
         mine |= {slot: memory.exclusive(slot, group) for slot in targets}
         if "store" in step.golden.wants:
             extras["store"] = store
-        step.golden.function(
-            *substitute(step.args, Slot, mine.__getitem__), **substitute(step.kwargs, Slot, mine.__getitem__), **extras
-        )
+        step.call(mine.__getitem__, extras)
     if step.golden.unread:
         for slot in targets:
             memory.settle(slot, unknown)
@@ -193,9 +206,7 @@ def _run_over_chips(step: Step, shards, memory) -> None:
     results: list = [None] * len(slot.devices)
     for group in groups.values():
         pick = lambda s: [shards[s][chip] for chip in group]  # noqa: E731
-        values = step.golden.function(
-            *substitute(step.args, Slot, pick), **substitute(step.kwargs, Slot, pick), **_extras(step)
-        )
+        values = step.call(pick, _extras(step))
         rounded: dict[int, tuple] = {}  # replicas stay one tensor
         for chip, value in zip(group, values, strict=True):
             if id(value) not in rounded:
@@ -215,7 +226,7 @@ def _rounded(step: Step, value) -> tuple[torch.Tensor, ...]:
     if len(values) != len(step.outputs):
         raise GoldenError(f"{step.golden.name} returned {len(step.outputs)} tensors, its golden {len(values)}")
     for v, slot in zip(values, step.outputs):
-        if tuple(v.shape) != slot.shape:
+        if v.shape != slot.shape:
             raise GoldenError(f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}")
     return tuple(_packed(step.golden, v, slot.dtype) for v, slot in zip(values, step.outputs))
 

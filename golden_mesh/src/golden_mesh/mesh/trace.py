@@ -96,8 +96,7 @@ class Traces:
             raise TraceError(f"execute_trace of trace {trace_id}, which was never captured or is released")
         if not self._computing():
             return
-        results = (each.results for each in self._traces.values())
-        _check_buffers(trace, trace_id, trace.buffers.union(*results))
+        _check_buffers(trace, trace_id, [trace.buffers, *(each.results for each in self._traces.values())])
         for step in trace.steps:
             self.run(step)
 
@@ -148,13 +147,13 @@ def _merged(extents: list[Extent]) -> list[Extent]:
     return merged
 
 
-def _check_buffers(trace: Trace, trace_id, safe: set[tuple[object, int]]) -> None:
+def _check_buffers(trace: Trace, trace_id, safe: list[set[tuple[object, int]]]) -> None:
     """Report the buffers that a replay is about to overwrite, except those in `safe`."""
     hit = []
     for kind, (start, end) in _buffers(trace.mesh):
         written = trace.temporaries.get(kind, [])
         before = bisect_right(written, (end - 1, end))  # extents that start before the buffer's end
-        if before and written[before - 1][1] > start and (kind, start) not in safe:
+        if before and written[before - 1][1] > start and not any((kind, start) in each for each in safe):
             hit.append(f"{end - start} bytes a bank at {kind.name} address {start:#x}")
     if hit:
         what = f"{trace_id} overwrites {len(hit)} allocated buffers: {', '.join(hit[:4])}"
