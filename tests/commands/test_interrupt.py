@@ -9,7 +9,6 @@ from tests.commands.program import start
 
 # Short sleeps: Python handles a signal that arrives just before a sleep at the sleep's end.
 SLEEP = "say('ready')\nfor _ in range(600): time.sleep(0.1)"
-COMPILE = "os.system('echo ready; sleep 0.5; echo compiled')\nsay('went on')"
 CLOSE = """
 from models.demos.qwen25_7b.tt.mesh import shielded
 try:
@@ -36,7 +35,6 @@ def interrupt(process, number=signal.SIGINT) -> tuple[int, str, str]:
     "body, number, status, out",
     [
         pytest.param(SLEEP, signal.SIGTERM, 143, "", id="a program that sleeps"),
-        pytest.param(COMPILE, signal.SIGINT, 130, "compiled\n", id="a compiler of ttnn ends first"),
         pytest.param(CLOSE, signal.SIGINT, 130, "closed\n", id="a mesh is closed"),
     ],
 )

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import ttnn
 
 SIMULATOR = "TT_METAL_SIMULATOR"  # the environment variable that names a simulator to ttnn
-# With handlers of Python they end a program that has a mesh. SIGUSR1 is the Ctrl-C of cli/interrupt.py.
-SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
+SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP  # with handlers of Python they end a program that has a mesh
 TEMPORARY_BYTES = 1 << 20  # that a run must be able to write to the temporary directory
 L1_SMALL_BYTES = 16 << 10  # a core's, for collectives' semaphores: 128 bytes a reduce-scatter
 TRACE_REGION_BYTES = 128 << 20  # a chip's DRAM for captured command streams
