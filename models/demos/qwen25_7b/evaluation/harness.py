@@ -88,6 +88,10 @@ class ReplicaLM(TemplateLM):
         begin = self.tokenizer.bos_token_id
         return self.eot_token_id if begin is None else begin
 
+    @property
+    def tokenizer_name(self) -> str:
+        return str(self.tokenizer.name_or_path)
+
     def chat_template(self, chat_template: bool | str = False) -> str:
         return self.tokenizer.chat_template or ""
 
