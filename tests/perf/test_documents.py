@@ -26,10 +26,14 @@ def cells(document: str, section: str, table: int = 0) -> list[list[str]]:
 
 
 def test_the_published_steps_are_those_of_the_table():
-    for (name, published, modeled, ratio, _), step in zip(cells(PERF, "Whole steps"), STEPS, strict=True):
-        assert name.startswith(step.dims.name) and step.machine in name and ("32 users" in name) == (step.users == 32)
-        figures = f"{1e3 * step.seconds:.1f}", f"{1e3 * step.modeled:.1f}", f"{step.ratio:.2f}"
-        assert (published, modeled, ratio) == figures, name
+    written = []
+    for step, *times, _ in cells(PERF, "Whole steps"):
+        name, _, users = step.partition(", ")
+        figures = ((machine, time.rstrip("\\*")) for machine, time in zip(("N150", "N300", "T3K"), times) if time)
+        written += [(name, machine, bool(users), time) for machine, time in figures]
+    assert sorted(written) == sorted(
+        (s.dims.name, s.machine, s.users == 32, f"{1e3 * s.seconds:.1f}, {1e3 * s.modeled:.1f}") for s in STEPS
+    )
     low, high = span()
     assert f"took {low:.2f} to {high:.2f} times their modeled times" in (REPOSITORY / PERF).read_text()
 
