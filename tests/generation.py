@@ -5,6 +5,8 @@ from pathlib import Path
 
 import torch
 
+from models.demos.qwen25_7b.engine.sampling import LogitsRow, TokenCounts, sample_rows
+
 
 def training_chats(part: int = 0) -> str:
     """Chats of the small checkpoint's training in the chat template: part 0 has 2048 tokens, 1 and 2 have 1024 each."""
@@ -40,3 +42,8 @@ def generate(generator, prompts, new_tokens, **options) -> list[list[int]]:
             ended.add(token.user)
     assert ended == set(range(len(prompts)))
     return new
+
+
+def sample(logits, params, key, position, counts=TokenCounts()) -> int:
+    """The token that the host samples from logits [vocab_size]."""
+    return sample_rows([LogitsRow(logits, params, key, position, counts)])[0]

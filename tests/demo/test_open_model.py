@@ -47,13 +47,14 @@ def main() -> None:
     import ttnn
 
     from models.demos.qwen25_7b.engine.trace import PendingRead, Queues
+    from models.demos.qwen25_7b.tt.attention import TtQwenAttention
     from models.demos.qwen25_7b.tt.sampler import TtSampler
     from models.demos.qwen25_7b.tt.transformer import TtDecoderLayer
 
     places = [
         (TtDecoderLayer, "forward_decode"),
         (TtDecoderLayer, "forward_prefill"),
-        (TtDecoderLayer, "forward_chunked_prefill"),
+        (TtQwenAttention, "attend_chunks"),
         (TtSampler, "sample_greedy"),
         (Queues, "write"),
         (PendingRead, "get"),

@@ -24,6 +24,10 @@ def layer(name, call):
     return lambda replica: (type(replica.model.layers[1]), name, 2 * call)
 
 
+def attention(name, call):
+    return lambda replica: (type(replica.model.layers[1].attention), name, 2 * call)
+
+
 def sampler(name, call):
     return lambda replica: (type(replica.model.sampler), name, call)
 
@@ -36,8 +40,8 @@ def transfer(owner, name, call):
 FAULTS = {
     "prefill, layer, compile": (None, layer("forward_prefill", COMPILE)),
     "prefill, layer, capture": (None, layer("forward_prefill", CAPTURE)),
-    "chunked prefill, layer, compile": (None, layer("forward_chunked_prefill", COMPILE)),
-    "chunked prefill, layer, capture": (None, layer("forward_chunked_prefill", CAPTURE)),
+    "chunked prefill, layer, compile": (None, attention("attend_chunks", COMPILE)),
+    "chunked prefill, layer, capture": (None, attention("attend_chunks", CAPTURE)),
     "decode, layer, compile": (None, layer("forward_decode", COMPILE)),
     "decode, layer, capture": (None, layer("forward_decode", CAPTURE)),
     "greedy, sampling, compile": (None, sampler("sample_greedy", COMPILE)),

@@ -267,7 +267,7 @@ class AttentionBench(Bench):
             sequences=self.put_ints(torch.arange(sequences), ttnn.int32),
         )
         rotation, x = self.rotary.rotation_prefill(inputs.positions), self.put_tokens(rows, plan)
-        y = module.forward_chunked_prefill(x, rotation, inputs, self.cache.on_chips, plan)
+        y = module.forward_prefill(x, rotation, inputs, self.cache.on_chips, plan)
         return self._take_parts(y, plan, [(i * rows_each, len(x)) for i, x in enumerate(chunks)])
 
     def _take_parts(self, y: ttnn.Tensor, plan: PrefillPlan, parts: list[tuple[int, int]]) -> list[list[torch.Tensor]]:

@@ -31,7 +31,7 @@ def some_tokens(count, vocabulary):
 
 def test_decode_looks_up_each_users_token(bench, embedding, vocabulary):
     tokens = some_tokens(MAX_USERS, vocabulary)
-    x = embedding.forward_decode(bench.put_ints(tokens[None, None, None], ttnn.uint32))
+    x = embedding.forward(bench.put_ints(tokens[None, None, None], ttnn.uint32), bench.decode)
     assert x.memory_config() == memory_config(bench.decode.residual_memory)
     for chip in bench.take_rows(x, MAX_USERS):
         assert_equal(chip, torch.nn.functional.embedding(tokens, vocabulary).float())
@@ -41,7 +41,7 @@ def test_decode_looks_up_each_users_token(bench, embedding, vocabulary):
 def test_prefill_looks_up_each_token(bench, embedding, vocabulary, length):
     tokens = some_tokens(length, vocabulary)
     plan = bench.prefill_plan(length, BFP8)
-    x = embedding.forward_prefill(bench.put_ints(tokens[None, None, None], ttnn.uint32), plan)
+    x = embedding.forward(bench.put_ints(tokens[None, None, None], ttnn.uint32), plan)
     assert x.memory_config() == memory_config(plan.residual_memory)
     for chip in bench.take_rows(x, length):
         assert_equal(chip, torch.nn.functional.embedding(tokens, vocabulary).float())

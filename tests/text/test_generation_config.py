@@ -9,7 +9,7 @@ import transformers
 from transformers import GenerationConfig
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.engine.sampling import TokenCounts, sample
+from models.demos.qwen25_7b.engine.sampling import TokenCounts
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.text.generation_config import (
     UNSUPPORTED,
@@ -18,6 +18,7 @@ from models.demos.qwen25_7b.text.generation_config import (
     stop_ids,
     unsupported_fields,
 )
+from tests.generation import sample
 
 QWEN25_7B_INSTRUCT = dict(do_sample=True, repetition_penalty=1.05, temperature=0.7, top_p=0.8, top_k=20)
 DRAWS, VOCABULARY = 800, 60

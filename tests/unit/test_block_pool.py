@@ -57,7 +57,7 @@ class Sequences(RuleBasedStateMachine):
     @invariant()
     def each_block_is_free_or_counted(self):
         counts = [sum(block in blocks for blocks in self.holders) for block in range(BLOCKS)]
-        assert [self.pool.ref_count(block) for block in range(BLOCKS)] == counts
+        assert self.pool.ref_counts == counts
         assert self.pool.num_free == counts.count(0)
 
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.engine.sampling import SEEDS, TokenCounts, gumbel, penalize, sample, stream_key
+from models.demos.qwen25_7b.engine.sampling import SEEDS, TokenCounts, gumbel, penalize, stream_key
 from models.demos.qwen25_7b.errors import UserError
+from tests.generation import sample
 
 LOGITS = torch.tensor([1.0, 3.0, -2.0, 2.5, 0.0, 2.9, -1.0, 0.5]).bfloat16()
 

@@ -6,9 +6,10 @@ from math import inf, nan
 import torch
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.engine.sampling import TokenCounts, gumbel, sample
+from models.demos.qwen25_7b.engine.sampling import TokenCounts, gumbel
 from models.demos.qwen25_7b.tt.inputs import SamplingControls, penalty_factors
 from models.demos.qwen25_7b.vllm.inputs import PromptLengths, slot_params
+from tests.generation import sample
 
 EXTREMES = dict(
     temperature=(0.0, 1e-30, 0.01, 2.0, 1e300, inf, nan),

@@ -8,7 +8,8 @@ from vllm_engine import Engine, engine
 from vllm_requests import MAX_LEN, NEW_TOKENS, SLOTS, TTSamplingParams, greedy, requests
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.engine.sampling import TokenCounts, sample
+from models.demos.qwen25_7b.engine.sampling import TokenCounts
+from tests.generation import sample
 
 EVERYTHING = 1056  # the small checkpoint's vocabulary size: the plugin's value for top_k off
 

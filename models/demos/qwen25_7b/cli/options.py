@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Mapping, NoReturn, Optional, Sequence
 
 from ..config import BFP8
-from ..config.recipe_file import KNOWN, recipe_named
+from ..config.recipe import KNOWN, recipe_named
 from ..errors import UserError
 from ..plans.machines import BACKENDS, MACHINES, TTNN_VERSION, machine
 

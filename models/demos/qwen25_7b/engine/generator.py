@@ -1,7 +1,7 @@
 """Generator: prompts in, token ids out as they come. The decode loop of all replicas is `Generator._serve`."""
 
 from collections import abc, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 from traceback import clear_frames
 from typing import Collection, Iterator, Optional
@@ -26,14 +26,6 @@ class Token:
     user: int
     id: int
     last: bool  # a stop token, or the last of max_new_tokens
-
-
-@dataclass
-class _Call:
-    """One call of `generate` that is being served."""
-
-    waiting: deque[Sequence]
-    cancelled: set[int] = field(default_factory=set)  # users
 
 
 class ReplicaEngine:
@@ -169,7 +161,9 @@ class Generator:
         self.replicas = replicas
         self._on_host = on_host
         self._engines = [ReplicaEngine(replica, on_host=on_host) for replica in replicas]
-        self._call: Optional[_Call] = None
+        # Of the call of `generate` that is being served; None: there is none.
+        self._waiting: Optional[deque[Sequence]] = None
+        self._cancelled: set[int] = set()  # its users
 
     @property
     def users(self) -> int:
@@ -214,35 +208,34 @@ class Generator:
         waiting = deque(
             Sequence(user, prompt, max_new_tokens, p, stop_ids) for user, (prompt, p) in enumerate(zip(prompts, params))
         )
-        return self._serve(_Call(waiting))
+        return self._serve(waiting)
 
     def cancel(self, user: int) -> None:
         """End the user's sequence of the current call; its slot is free at the next step."""
-        if self._call is not None:
-            self._call.cancelled.add(user)
+        self._cancelled.add(user)
 
     def close(self) -> None:
         for replica in self.replicas:
             replica.close()
 
     def _check_idle(self) -> None:
-        if self._call is not None:
+        if self._waiting is not None:
             raise UserError(
                 "this generator is in the middle of another call: read its iterator to the end, or close() it, first"
             )
 
-    def _serve(self, call: _Call) -> Iterator[Token]:
+    def _serve(self, waiting: deque[Sequence]) -> Iterator[Token]:
         self._check_idle()  # another call may have begun since `generate` returned
-        self._call = call
+        self._waiting, self._cancelled = waiting, set()
         try:
-            while call.waiting or any(engine.running for engine in self._engines):
-                yield from self._prefill(call)
+            while waiting or any(engine.running for engine in self._engines):
+                yield from self._prefill()
                 for engine in self._engines:  # all replicas work before the first is read
                     if engine.running:
                         engine.launch_steps(max(s.remaining for s in engine.running))
                 for engine in self._engines:
                     if engine.in_flight:
-                        yield from self._new_tokens(call, engine, engine.read_step())
+                        yield from self._new_tokens(engine, engine.read_step())
         except GeneratorExit:
             self._end()
             raise
@@ -251,36 +244,36 @@ class Generator:
             raise
         self._end()
 
-    def _prefill(self, call: _Call) -> Iterator[Token]:
+    def _prefill(self) -> Iterator[Token]:
         """Admit waiting sequences, prefill them, and yield their first tokens."""
         for engine in self._engines:
-            while call.waiting and engine.scheduler.has_free_slot and engine.in_flight:
-                yield from self._new_tokens(call, engine, engine.read_step())
-        admitted = self._admit(call)
+            while self._waiting and engine.scheduler.has_free_slot and engine.in_flight:
+                yield from self._new_tokens(engine, engine.read_step())
+        admitted = self._admit()
         queues = [engine.scheduler.prefill_batches(new) for engine, new in admitted.items()]
         for batches in zip_longest(*queues):
             launched = [(e, batch) for e, batch in zip(admitted, batches) if batch is not None]
             for engine, batch in launched:
                 engine.launch_prefill(batch)
             for engine, batch in launched:
-                yield from self._new_tokens(call, engine, engine.read_prefill(batch))
+                yield from self._new_tokens(engine, engine.read_prefill(batch))
 
-    def _admit(self, call: _Call) -> dict[ReplicaEngine, list[Sequence]]:
+    def _admit(self) -> dict[ReplicaEngine, list[Sequence]]:
         """Admit waiting sequences one by one, each to the engine with the fewest."""
         admitted: dict[ReplicaEngine, list[Sequence]] = {}
-        while call.waiting and (able := [engine for engine in self._engines if engine.has_room]):
-            sequence = call.waiting.popleft()
-            if sequence.user not in call.cancelled:
+        while self._waiting and (able := [engine for engine in self._engines if engine.has_room]):
+            sequence = self._waiting.popleft()
+            if sequence.user not in self._cancelled:
                 engine = min(able, key=lambda engine: len(engine.running))
                 engine.scheduler.admit(sequence)
                 admitted.setdefault(engine, []).append(sequence)
         return admitted
 
-    def _new_tokens(self, call: _Call, engine: ReplicaEngine, sequences: list[Sequence]) -> Iterator[Token]:
+    def _new_tokens(self, engine: ReplicaEngine, sequences: list[Sequence]) -> Iterator[Token]:
         """Yield the newest tokens of these sequences; finished and cancelled ones leave their slots."""
         tokens = []
         for sequence in sequences:
-            if sequence.user in call.cancelled:
+            if sequence.user in self._cancelled:
                 engine.finish(sequence)
                 continue
             *earlier, newest = sequence.new_tokens
@@ -289,7 +282,7 @@ class Generator:
             if sequence.finished:
                 engine.finish(sequence)
         for token in tokens:
-            if token.user not in call.cancelled:  # while the tokens before it were yielded
+            if token.user not in self._cancelled:  # while the tokens before it were yielded
                 yield token
 
     def _end(self) -> None:
@@ -301,12 +294,12 @@ class Generator:
         except BaseException as error:
             self._reset(error)
             raise
-        self._call = None
+        self._waiting = None
 
     def _reset(self, error: BaseException) -> None:
         """After an error the contents of the caches and the launches in flight are unknown."""
         clear_frames(error.__traceback__)  # they hold activations in L1 as long as the error lives
         self._engines = [ReplicaEngine(replica, on_host=self._on_host) for replica in self.replicas]
-        self._call = None
+        self._waiting = None
         for replica in self.replicas:
             replica.reset()

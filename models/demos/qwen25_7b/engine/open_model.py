@@ -13,7 +13,7 @@ from ..plans.machines import Split
 from ..plans.parallel_plan import MAX_USERS
 from ..text.request import check_speculate, check_strings
 from ..text.tokenizer import ChatTokenizer
-from ..tt.mesh import command_queues, describe_backend, open_replicas, select_backend, traces_available
+from ..tt.mesh import command_queues, describe_backend, open_replicas, select_backend
 from ..weights.cache import CachedCheckpoint, open_checkpoint
 from ..weights.checkpoint import Checkpoint
 
@@ -155,25 +155,20 @@ def open_model(
     below = describe_backend(select_backend(backend, split.kind.name))
 
     from .generator import Generator
-    from .replica import Replica
+    from .replica import load_replicas
 
     queues = command_queues()
     with ExitStack() as resources:
         devices = resources.enter_context(open_replicas(split, queues=queues))
-        replicas = [
-            Replica.load(
-                device,
-                checkpoint,
-                checkpoint.config,
-                recipe,
-                users=len(range(i, users, split.dp)),
-                max_seq_len=max_seq_len,
-                traced=traces_available(),
-                queues=queues,
-                speculate=speculate,
-            )
-            for i, device in enumerate(devices[:users])
-        ]
+        replicas = load_replicas(
+            devices[:users],
+            checkpoint,
+            recipe,
+            users=users,
+            max_seq_len=max_seq_len,
+            queues=queues,
+            speculate=speculate,
+        )
         generator = Generator(replicas, on_host=on_host)
         resources.callback(generator.close)
         return OpenModel(checkpoint, tokenizer, generator, below, resources.pop_all())

@@ -202,12 +202,8 @@ def _cut_together(
         left = [rest for rest in rests if slots.isdisjoint(rest.slots)]
         left += [_smallest_batch([chunk], max_rows, block) for chunk in after]
         ways.append((beginnings, list(_pack(left, max_rows, block))))
-    return min(ways, key=lambda way: _cost([*way[0], *way[1]]))
-
-
-def _cost(batches: Sequence[PrefillBatch]) -> int:
-    """In rows: a batch reads all weights, and computes its rows."""
-    return sum(WEIGHTS + batch.rows for batch in batches)
+    # A batch reads all weights, and computes its rows.
+    return min(ways, key=lambda way: sum(WEIGHTS + batch.rows for batches in way for batch in batches))
 
 
 def _pack(rests: list[PrefillBatch], max_rows: int, block: int) -> Iterator[PrefillBatch]:
@@ -288,7 +284,9 @@ def _prompt_inputs(batch: PrefillBatch, block: int, model_config: TtModelConfig)
         blocks += _written_blocks(chunk, block)
         at += ceil_div(size, block) * block
     table = fill_table(blocks, ceil_div(batch.rows, block))[None]
-    windows = _windows([*starts, min(at, batch.rows)], batch.rows)
+    # The bounds of the prompts' rows and of the padding, then `rows` repeated.
+    windows = torch.full((batch.rows // TILE + 1,), batch.rows, dtype=torch.int32)
+    windows[: len(starts) + 1] = torch.tensor([*starts, min(at, batch.rows)], dtype=torch.int32)
     tokens, logits_rows = _tokens_and_logits_rows(batch, starts)
     key_rows = prefill_key_rows(positions, model_config)
     return PrefillInputs(tokens, positions, key_rows, table, logits_rows, windows)
@@ -334,13 +332,6 @@ def _tokens_and_logits_rows(batch: PrefillBatch, starts: Sequence[int]) -> tuple
         logits_rows[:, chunk.prompt.slot] = max(end - 1, 0)
     logits_rows[0, : len(batch.sampled_rows)] = torch.tensor(batch.sampled_rows, dtype=torch.int32)
     return tokens, logits_rows
-
-
-def _windows(bounds: Sequence[int], rows: int) -> torch.Tensor:
-    """[rows / 32 + 1] int32: the bounds of the prompts' rows and of the padding, then `rows` repeated."""
-    windows = torch.full((rows // TILE + 1,), rows, dtype=torch.int32)
-    windows[: len(bounds)] = torch.tensor(bounds, dtype=torch.int32)
-    return windows
 
 
 def _written_blocks(chunk: PrefillChunk, block: int) -> list[int]:

@@ -13,9 +13,12 @@ from ..plans.memory_budget import memory_budget, smaller_sizes
 from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import MAX_USERS, ParallelPlan
 from ..tt.attention import TtKVCache, allocate_caches
-from ..tt.inputs import AnyPrefillInputs, VerifyInputs
+from ..tt.inputs import AnyPrefillInputs, DecodeInputs, VerifyInputs
+from ..tt.mesh import traces_available
 from ..tt.placement import check_fits, chip_of, chips_in_row, free, free_dram
 from ..tt.transformer import TtTransformer
+from ..weights.cache import CachedCheckpoint
+from ..weights.checkpoint import Checkpoint
 from ..weights.model_weights import TensorSource
 from .input_batch import DeviceInputs
 from .prefill_batch import PrefillBatch, PrefillKind, blank_batch, prefill_inputs, prefill_kinds
@@ -66,7 +69,7 @@ class Replica:
         self._tokens = ttnn.get_device_tensors(self.inputs.decode.tokens)[0]
         self.traces = Traces(self.mesh_device, enabled=traced)
         self._prefill_inputs = {
-            kind: self._values(blank_batch(kind)).to_host(self.mesh_device).to_device(self.mesh_device)
+            kind: self._host_inputs(blank_batch(kind)).to_device(self.mesh_device)
             for kind in (self._traced_kinds() if traced else ())
         }
         self._pending: deque[PendingRead] = deque()
@@ -121,13 +124,13 @@ class Replica:
         separate = kind.samples and mode in SEPARATE_SAMPLING
         if separate:
             self.traces.release_unless_compiled(("prefill", mode))
-        values = self._values(batch)
+        host = self._host_inputs(batch)
         if self.traces.enabled and kind in self._prefill_inputs:
             inputs = self._prefill_inputs[kind]
-            self.queues.write(list(zip(values.to_host(self.mesh_device), inputs, strict=True)))
+            self.queues.write(zip(host, inputs, strict=True))
             logits = self.traces.run(kind, partial(self._prefill, inputs, kind))
         else:
-            inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
+            inputs = host.to_device(self.mesh_device)
             logits = self.traces.run(kind, partial(self._prefill, inputs, kind), traced=False)
             free(*inputs)
         if separate:
@@ -139,7 +142,7 @@ class Replica:
 
     def compile_prefill(self, batch: PrefillBatch) -> None:
         """Compile the programs of a kind of batch by one layer of each kind. What it computes means nothing."""
-        inputs = self._values(batch).to_host(self.mesh_device).to_device(self.mesh_device)
+        inputs = self._host_inputs(batch).to_device(self.mesh_device)
 
         def compile_and_sample() -> list[ttnn.Tensor]:
             logits = self.model.compile_prefill(inputs, self.caches)
@@ -157,7 +160,7 @@ class Replica:
 
     def launch_decode(self, mode: SamplingMode = SamplingMode.GREEDY) -> None:
         """Launch a step: one token of each slot. mode: of the sampling parameters that were written last."""
-        self._start_read(self.traces.run(mode, partial(self._decode, mode)))
+        self._start_read(self.traces.run(mode, partial(self._step, mode, self.inputs.decode)))
 
     def launch_verify(self, mode: SamplingMode = SamplingMode.GREEDY, *, grouped: bool = False) -> None:
         """Launch a step over several tokens of a sequence, one a slot. grouped: as they were written.
@@ -167,7 +170,7 @@ class Replica:
         """
         inputs = self.inputs.grouped if grouped else self.inputs.verify
         kind = "verify", mode, grouped
-        self._start_read(self.traces.run(kind, partial(self._verify, mode, inputs)))
+        self._start_read(self.traces.run(kind, partial(self._step, mode, inputs)))
 
     def _prefill(self, inputs: AnyPrefillInputs, kind: PrefillKind) -> list[ttnn.Tensor]:
         if not kind.samples:
@@ -178,15 +181,12 @@ class Replica:
         self._sample(SamplingMode.RANDOM, logits)
         return logits
 
-    def _decode(self, mode: SamplingMode) -> list[ttnn.Tensor]:
-        logits = self.model.forward_decode(self.inputs.decode, self.caches)
-        self._sample(mode, logits)
-        self.inputs.decode.advance(centered_keys=self.model.has_centered_keys)
-        return logits
-
-    def _verify(self, mode: SamplingMode, inputs: VerifyInputs) -> list[ttnn.Tensor]:
+    def _step(self, mode: SamplingMode, inputs: DecodeInputs) -> list[ttnn.Tensor]:
+        verifies = isinstance(inputs, VerifyInputs)  # the host then says which tokens stay
         logits = self.model.forward_decode(inputs, self.caches)
-        self._sample(mode, logits, record=False)
+        self._sample(mode, logits, record=not verifies)
+        if not verifies:
+            inputs.advance(centered_keys=self.model.has_centered_keys)
         return logits
 
     def _sample(self, mode: SamplingMode, logits: list[ttnn.Tensor], *, record=True) -> None:
@@ -246,9 +246,35 @@ class Replica:
         kinds = prefill_kinds(self.model.max_prefill_rows, self.slots)
         return kinds[: max(0, fitting - steps)]
 
-    def _values(self, batch: PrefillBatch) -> AnyPrefillInputs:
-        """torch values."""
-        return prefill_inputs(batch, self.block, self.model.model_config)
+    def _host_inputs(self, batch: PrefillBatch) -> AnyPrefillInputs:
+        return prefill_inputs(batch, self.block, self.model.model_config).to_host(self.mesh_device)
+
+
+def load_replicas(
+    devices: Sequence[ttnn.MeshDevice],
+    checkpoint: Checkpoint | CachedCheckpoint,
+    recipe: Recipe,
+    *,
+    users: int,
+    max_seq_len: int,
+    queues: int,
+    speculate: int = 1,
+) -> list[Replica]:
+    """A replica on each device, together for `users` sequences."""
+    return [
+        Replica.load(
+            device,
+            checkpoint,
+            checkpoint.config,
+            recipe,
+            users=len(range(i, users, len(devices))),
+            max_seq_len=max_seq_len,
+            traced=traces_available(),
+            queues=queues,
+            speculate=speculate,
+        )
+        for i, device in enumerate(devices)
+    ]
 
 
 def token_ids(pending: PendingRead) -> list[int]:

@@ -141,13 +141,6 @@ def sample_rows(rows: Sequence[LogitsRow]) -> list[int]:
     return [_sample_row(row, streams[i : i + 1]) for i, row in enumerate(rows)]
 
 
-def sample(
-    logits: torch.Tensor, params: SamplingParams, key: int, position: int, counts: TokenCounts = TokenCounts()
-) -> int:
-    """sample_rows of one row."""
-    return sample_rows([LogitsRow(logits, params, key, position, counts)])[0]
-
-
 def _sample_row(row: LogitsRow, stream: np.ndarray) -> int:
     logits, params, _, _, counts = row
     if params.penalized:

@@ -74,7 +74,7 @@ class BlockPool:
     def __init__(self, blocks: int, block: int):
         """block: tokens in a block."""
         self.block = block
-        self._ref_counts = [0] * blocks
+        self.ref_counts = [0] * blocks  # sequences that use each block
         self._free = OrderedDict.fromkeys(range(blocks))  # in the order of allocation
         self._by_key: dict[tuple, int] = {}  # (id of the prefix before it, its tokens) -> block
         self._keys: dict[int, tuple] = {}  # block -> its key in _by_key
@@ -84,10 +84,6 @@ class BlockPool:
     @property
     def num_free(self) -> int:
         return len(self._free)
-
-    def ref_count(self, block: int) -> int:
-        """Return the number of sequences that use the block."""
-        return self._ref_counts[block]
 
     def lookup_prefix(self, tokens: abc.Sequence[int]) -> list[int]:
         """Return the blocks of the longest known prefix of `tokens`, in whole blocks."""
@@ -104,16 +100,16 @@ class BlockPool:
     def reference(self, blocks: abc.Sequence[int]) -> None:
         """Add one user to each of the blocks that `lookup_prefix` returned."""
         for block in blocks:
-            if not self._ref_counts[block]:
+            if not self.ref_counts[block]:
                 del self._free[block]
-            self._ref_counts[block] += 1
+            self.ref_counts[block] += 1
 
     def allocate(self, number: int) -> list[int]:
         """Return `number` blocks to write. So many must be free."""
         blocks = [self._free.popitem(last=False)[0] for _ in range(number)]
         for block in blocks:
             self.forget(block)
-            self._ref_counts[block] = 1
+            self.ref_counts[block] = 1
         return blocks
 
     def register_prefix(self, tokens: abc.Sequence[int], blocks: abc.Sequence[int]) -> None:
@@ -139,9 +135,9 @@ class BlockPool:
         A block near the beginning is more likely to be part of the next sequence's prefix.
         """
         for block in reversed(blocks):
-            assert self._ref_counts[block] > 0, f"block {block} is free"
-            self._ref_counts[block] -= 1
-            if not self._ref_counts[block]:
+            assert self.ref_counts[block] > 0, f"block {block} is free"
+            self.ref_counts[block] -= 1
+            if not self.ref_counts[block]:
                 self._free[block] = None
 
     def forget(self, block: int) -> None:

@@ -1,7 +1,7 @@
 """Metal traces of steps, and the two command queues that they leave free."""
 
 from collections import Counter
-from typing import Callable, Hashable, Iterable, NamedTuple
+from typing import Callable, Hashable, Iterable
 
 import ttnn
 from ttnn.tools.trace_allocation_tracker import acknowledge_corruptible
@@ -9,13 +9,6 @@ from ttnn.tools.trace_allocation_tracker import acknowledge_corruptible
 from ..tt.mesh import TRACE_REGION_BYTES, traces_available
 
 COMPUTE, TRANSFER = 0, 1  # command queues
-
-
-class Trace(NamedTuple):
-    """A captured step."""
-
-    trace_id: int
-    results: list[ttnn.Tensor]
 
 
 class Traces:
@@ -31,7 +24,7 @@ class Traces:
     def __init__(self, mesh_device: ttnn.MeshDevice, *, enabled: bool):
         self.mesh_device = mesh_device
         self.enabled = enabled
-        self._captured: dict[Hashable, Trace] = {}
+        self._captured: dict[Hashable, tuple[int, list[ttnn.Tensor]]] = {}  # trace ids and results
         self._compiled: set[Hashable] = set()
         self._results: list[ttnn.Tensor] = []  # the last step's, if it ran op by op
 
@@ -44,9 +37,9 @@ class Traces:
         traced = traced and self.enabled
         if traced and kind in self._compiled:
             self.capture(kind, step)
-            trace = self._captured[kind]
-            ttnn.execute_trace(self.mesh_device, trace.trace_id, cq_id=COMPUTE, blocking=False)
-            return trace.results
+            trace_id, results = self._captured[kind]
+            ttnn.execute_trace(self.mesh_device, trace_id, cq_id=COMPUTE, blocking=False)
+            return results
         self.release_unless_compiled(kind)
         self._results = step()
         self.mark_compiled(kind)
@@ -70,9 +63,9 @@ class Traces:
     def release(self) -> None:
         """Free all traces and their results."""
         while self._captured:
-            _, trace = self._captured.popitem()
-            ttnn.release_trace(self.mesh_device, trace.trace_id)
-            for tensor in trace.results:
+            _, (trace_id, results) = self._captured.popitem()
+            ttnn.release_trace(self.mesh_device, trace_id)
+            for tensor in results:
                 ttnn.deallocate(tensor)
         self._free_results()
 
@@ -91,7 +84,7 @@ class Traces:
             raise
         for tensor in results:
             acknowledge_corruptible(tensor)  # by traces that were captured before this one
-        self._captured[kind] = Trace(trace_id, results)
+        self._captured[kind] = trace_id, results
 
     def _free_results(self) -> None:
         while self._results:

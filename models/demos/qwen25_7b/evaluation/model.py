@@ -11,7 +11,7 @@ from ..plans.machines import Split, machine
 from ..plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from ..reference.small import SMALL_CHECKPOINT
 from ..text.tokenizer import ChatTokenizer
-from ..tt.mesh import describe_backend, select_backend, traces_available
+from ..tt.mesh import describe_backend, select_backend
 from ..weights.checkpoint import Checkpoint
 from .smollm2 import cached_smollm2
 
@@ -71,22 +71,11 @@ def replicas_on(
 
     On exit the devices' memory is free again, for a model with another recipe.
     """
-    from ..engine.replica import Replica
+    from ..engine.replica import load_replicas
 
     count = min(len(devices), -(-texts // MAX_USERS))
-    replicas = [
-        Replica.load(
-            device,
-            checkpoint,
-            checkpoint.config,
-            recipe,
-            users=min(MAX_USERS, -(-texts // count)),
-            max_seq_len=max_seq_len,
-            traced=traces_available(),
-            queues=queues,
-        )
-        for device in devices[:count]
-    ]
+    users = min(texts, MAX_USERS * count)
+    replicas = load_replicas(devices[:count], checkpoint, recipe, users=users, max_seq_len=max_seq_len, queues=queues)
     try:
         yield replicas
     finally:

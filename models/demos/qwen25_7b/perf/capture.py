@@ -166,7 +166,7 @@ def graph_of(replica: Replica, run: Callable[[], None]) -> list[dict]:
     return nodes
 
 
-FORWARDS = ("forward_decode", "forward_prefill", "forward_chunked_prefill")
+FORWARDS = ("forward_decode", "forward_prefill")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ A tensor has one address on all cores in ttnn. A shard therefore counts on every
 
 from dataclasses import dataclass
 from math import prod
-from typing import Callable, Iterator
+from typing import Iterator
 
 from .decode_plan import DecodePlan
 from .grids import TILE, TILE_BYTES, ceil_div
@@ -123,7 +123,12 @@ def prefill_footprints(plan: PrefillPlan) -> Iterator[OpFootprint]:
     rounded = placed(f"{name} in {plan.gathered}", plan.o.out_sharded, columns, plan.gathered)
     total = placed("sum", True, hidden, plan.gathered)
     names = ("gate and up",) if layer.joined else ("gate", "up")
-    wide = [(name, _wide_bytes(plan, spread)) for name in names]
+    # gate, up, or both in one tensor
+    if plan.gate_up.out_sharded:
+        wide_bytes = sharded(plan.rows // plan.cores.y, plan.gate_up.per_core_n * TILE)
+    else:
+        wide_bytes = spread(plan.gate_up.n_tiles * TILE)
+    wide = [(name, wide_bytes) for name in names]
 
     def footprint(op: str, buffers: int, *tensors: Tensor, hole: int = 0) -> OpFootprint:
         return OpFootprint(op, (tables, *tensors), buffers, hole)
@@ -174,13 +179,6 @@ def prefill_footprints(plan: PrefillPlan) -> Iterator[OpFootprint]:
     yield footprint(PRODUCT, product_buffers, h, *wide)
     yield footprint(DOWN, plan.down.buffers, h, ("product", wide[0][1]), partial_sum)
     yield from all_reduce()
-
-
-def _wide_bytes(plan: PrefillPlan, spread: Callable[[int], int]) -> int:
-    """Bytes of gate, of up, or of both in one tensor."""
-    if plan.gate_up.out_sharded:
-        return sharded(plan.rows // plan.cores.y, plan.gate_up.per_core_n * TILE)
-    return spread(plan.gate_up.n_tiles * TILE)
 
 
 def _norm_buffers(plan: PrefillPlan) -> int:

@@ -260,13 +260,13 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
         input_norm=_norm(f"{prefix}input_layernorm.weight", config),
         qkv=Linear(
             "QKV",
-            Weight(transforms.qkv_weights(*of_model, rope), recipe.attention.format),
+            Weight(transforms.qkv_slices("weight", *of_model, rope), recipe.attention.format),
             recipe.attention,
             own=(hidden, qkv - q + queries),
             in_cores=residual,
             out_cores=grid,
             chip=chip,
-            bias=Weight(transforms.qkv_biases(*of_model, rope)) if config.qkv_bias else None,
+            bias=Weight(transforms.qkv_slices("bias", *of_model, rope)) if config.qkv_bias else None,
             head_width=config.head_width,
         ),
         head_norms=tuple(

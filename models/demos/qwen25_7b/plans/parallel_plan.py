@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ..config import ConfigError, DecoderConfig
+from .grids import TILE, ceil_div
 
-TILE = 32  # rows and columns of a tile, the unit in which a chip stores and multiplies
 MAX_USERS = TILE  # users of a replica: a tile row holds 32
 SPLITS = (1, 2, 4, 8)  # chips that may share a replica
 
@@ -53,7 +53,7 @@ class ParallelPlan:
         copies, kv_heads = (1, kv_total // tp) if kv_total % tp == 0 else (tp // kv_total, 1)
 
         group = config.num_attention_heads // kv_total  # queries that share a KV head
-        group_on_chip = -(-group // copies)
+        group_on_chip = ceil_div(group, copies)
         kv_head_of, q_head_of = [], []
         for chip in range(tp):
             first = (chip // copies) * kv_heads
@@ -67,8 +67,9 @@ class ParallelPlan:
             tp=tp,
             q_heads=kv_heads * group_on_chip,
             kv_heads=kv_heads,
-            mlp=_columns_per_chip(config.intermediate_size, tp),
-            vocab=_columns_per_chip(config.vocab_size, tp),
+            # the fewest whole tiles that hold all columns
+            mlp=ceil_div(config.intermediate_size, TILE * tp) * TILE,
+            vocab=ceil_div(config.vocab_size, TILE * tp) * TILE,
             q_head_of=tuple(q_head_of),
             kv_head_of=tuple(kv_head_of),
         )
@@ -104,8 +105,3 @@ class ParallelPlan:
     def qkv_width(self, head_dim: int) -> int:
         """Columns of a chip's [queries | keys | values]."""
         return self.q_width(head_dim) + 2 * self.kv_width(head_dim)
-
-
-def _columns_per_chip(columns: int, tp: int) -> int:
-    """The least whole number of tiles that, on each of `tp` chips, holds `columns` in all; in columns."""
-    return -(-columns // (TILE * tp)) * TILE

@@ -3,7 +3,7 @@
 A result has one slice a chip, in the order of the chips. `layer` is a layer's prefix, such as "model.layers.3.".
 """
 
-from typing import Iterable, Iterator, Optional
+from typing import Iterable, Iterator, Literal, Optional
 
 from ..config import DecoderConfig
 from ..config.rope import Rope
@@ -13,34 +13,20 @@ from .slices import Constant, HeadNorm, KeyScaling, Projection, TensorRange
 Slices = tuple[Projection, ...]
 
 
-def qkv_weights(layer: str, config: DecoderConfig, parallel: ParallelPlan, rope: Optional[Rope] = None) -> Slices:
-    """[hidden, (q_heads + 2 * kv_heads) * head_dim]: a chip's [queries | keys | values], q and k in rotary pairs.
+def qkv_slices(
+    kind: Literal["weight", "bias"],
+    layer: str,
+    config: DecoderConfig,
+    parallel: ParallelPlan,
+    rope: Optional[Rope] = None,
+) -> Slices:
+    """A chip's [queries | keys | values], q and k in rotary pairs.
 
+    kind: weights [hidden, (q_heads + 2 * kv_heads) * head_dim], or biases [1, (q_heads + 2 * kv_heads) * head_dim], of
+    which centered pairs of keys have zeros.
     rope: of a layer whose keys may be centered (rotary_pairs.py).
     """
-    return _qkv(layer, "weight", config.hidden_size, config, parallel, rope)
-
-
-def qkv_biases(layer: str, config: DecoderConfig, parallel: ParallelPlan, rope: Optional[Rope] = None) -> Slices:
-    """The biases of qkv_weights: [1, (q_heads + 2 * kv_heads) * head_dim]. Centered pairs of keys have zeros."""
-    return _qkv(layer, "bias", 1, config, parallel, rope)
-
-
-def centered_biases(layer: str, config: DecoderConfig, parallel: ParallelPlan, rope: Rope) -> Slices:
-    """[1, kv_heads * head_dim]: the bias of the chip's centered pairs of keys, in rotary pairs; zeros elsewhere."""
-    name, size = f"{layer}self_attn.k_proj.bias", config.head_dim
-
-    def key(h: int) -> TensorRange:
-        scaling = KeyScaling(name, h * size, rope=rope, part="centered")
-        return TensorRange(name, h * size, size, pairs=True, scaling=scaling)
-
-    return tuple(Projection(0, _in_width(config, map(key, heads)), 1) for heads in parallel.kv_head_of)
-
-
-def _qkv(
-    layer: str, kind: str, other: int, config: DecoderConfig, parallel: ParallelPlan, rope: Optional[Rope]
-) -> Slices:
-    size = config.head_dim
+    size, other = config.head_dim, config.hidden_size if kind == "weight" else 1
     q, k, v = (f"{layer}self_attn.{name}_proj.{kind}" for name in "qkv")
     k_bias = f"{layer}self_attn.k_proj.bias" if config.qkv_bias else None
     group = config.num_attention_heads // config.num_key_value_heads
@@ -61,6 +47,17 @@ def _qkv(
         yield from (TensorRange(v, h * size, size) for h in kv_heads)
 
     return tuple(Projection(0, _in_width(config, heads_of(chip)), other) for chip in range(parallel.tp))
+
+
+def centered_biases(layer: str, config: DecoderConfig, parallel: ParallelPlan, rope: Rope) -> Slices:
+    """[1, kv_heads * head_dim]: the bias of the chip's centered pairs of keys, in rotary pairs; zeros elsewhere."""
+    name, size = f"{layer}self_attn.k_proj.bias", config.head_dim
+
+    def key(h: int) -> TensorRange:
+        scaling = KeyScaling(name, h * size, rope=rope, part="centered")
+        return TensorRange(name, h * size, size, pairs=True, scaling=scaling)
+
+    return tuple(Projection(0, _in_width(config, map(key, heads)), 1) for heads in parallel.kv_head_of)
 
 
 def _in_width(config: DecoderConfig, heads: Iterable[TensorRange | Constant]) -> tuple[TensorRange | Constant, ...]:

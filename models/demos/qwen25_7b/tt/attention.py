@@ -194,15 +194,42 @@ class TtQwenAttention:
         )
 
     def forward_prefill(
-        self, x: ttnn.Tensor, rotation: Rotation, inputs: PrefillInputs, cache: TtKVCache, plan: PrefillPlan
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: AnyPrefillInputs, cache: TtKVCache, plan: PrefillPlan
     ) -> ttnn.Tensor:
-        """Whole prompts side by side: [1, 1, S, hidden] block-sharded in L1 -> the sum over chips, block-sharded.
+        """[1, 1, S, hidden] block-sharded in L1 -> the sum over chips, block-sharded. Frees x.
 
-        Frees x.
+        The rows are chunks of B sequences, which have the positions of `rotation`, or whole prompts, for which B is 1.
+        """
+        sequences = inputs.fill_table.shape[0]
+        qkv = self.qkv.forward_prefill(x, plan.qkv, None)  # [1, 1, S, qkv_width]
+        ttnn.deallocate(x)
+        qkv = ttnn.reshape(qkv, (sequences, 1, plan.rows // sequences, qkv.shape[-1]))  # a view
+        q, k, v = ttnn.experimental.nlp_create_qkv_heads(
+            qkv,
+            num_heads=self.q_heads,
+            num_kv_heads=self.kv_heads,
+            transpose_k_heads=False,
+            memory_config=ttnn.L1_MEMORY_CONFIG,
+        )  # [B, heads, S / B, head_dim], interleaved
+        ttnn.deallocate(qkv)
+        if self.head_norms:
+            q, k = self.head_norms.forward_prefill(q, k)
+        q, k = self.rotary.forward_prefill(q, k, rotation)
+        if self.centered_keys:
+            k = self.centered_keys.forward_prefill(k, inputs.key_rows)
+        attend = self.attend_chunks if isinstance(inputs, ChunkedPrefillInputs) else self.attend_prompts
+        rows = attend(q, k, v, inputs, cache, plan)  # [1, 1, S, q_width]
+        y = self.o.forward_prefill(rows, plan.o, plan.partial_sum_memory)  # [1, 1, S, hidden], a partial sum
+        ttnn.deallocate(rows)
+        return self.all_reduce.forward_prefill(y, plan)
+
+    def attend_prompts(
+        self, q: ttnn.Tensor, k: ttnn.Tensor, v: ttnn.Tensor, inputs: PrefillInputs, cache: TtKVCache, plan: PrefillPlan
+    ) -> ttnn.Tensor:
+        """Whole prompts side by side: q, k and v [1, heads, S, head_dim] -> [1, 1, S, q_width]. Frees q, k and v.
 
         A row attends to the rows before it in its prompt, in bfloat16 for every format of the cache.
         """
-        q, k, v = self._rotated_heads(x, rotation, inputs, plan)
         cache.fill_prefill(k, v, inputs.fill_table)
         rows = ttnn.transformer.scaled_dot_product_attention(
             q,
@@ -215,21 +242,26 @@ class TtQwenAttention:
             compute_kernel_config=self.kernel,
             output_concat_heads=True,
             memory_config=memory_config(plan.heads_memory),
-        )  # [1, 1, S, q_width]
+        )
         free(q, k, v)
-        return self._project(rows, plan)
+        return rows
 
-    def forward_chunked_prefill(
-        self, x: ttnn.Tensor, rotation: Rotation, inputs: ChunkedPrefillInputs, cache: TtKVCache, plan: PrefillPlan
+    def attend_chunks(
+        self,
+        q: ttnn.Tensor,
+        k: ttnn.Tensor,
+        v: ttnn.Tensor,
+        inputs: ChunkedPrefillInputs,
+        cache: TtKVCache,
+        plan: PrefillPlan,
     ) -> ttnn.Tensor:
-        """Chunks of B sequences: [1, 1, S, hidden] block-sharded in L1 -> the sum over chips, block-sharded. Frees x.
+        """Chunks of B sequences: q, k and v [B, heads, S / B, head_dim] -> [1, 1, S, q_width]. Frees q, k and v.
 
         The S / B rows of a sequence begin at position inputs.start. A row attends to everything that the cache holds of
         its sequence before it.
         """
-        sequences, rows_each = inputs.page_table.shape[0], inputs.positions.shape[-1]
+        rows_each = q.shape[2]
         k_chunk_size = min(plan.k_chunk_size, chunk_step(rows_each, cache.block))
-        q, k, v = self._rotated_heads(x, rotation, inputs, plan, sequences)
         cache.fill_prefill(k, v, inputs.fill_table, inputs.sequences)
         free(k, v)
         if self.scale != self.head_dim**-0.5:  # the op knows the columns of zeros only
@@ -250,40 +282,7 @@ class TtQwenAttention:
         rows = ttnn.experimental.nlp_concat_heads(heads, memory_config=ttnn.L1_MEMORY_CONFIG)
         # [B, 1, S / B, q_width]
         ttnn.deallocate(heads)
-        rows = ttnn.reshape(rows, (1, 1, plan.rows, rows.shape[-1]))  # a view
-        return self._project(rows, plan)
-
-    def _rotated_heads(
-        self, x: ttnn.Tensor, rotation: Rotation, inputs: AnyPrefillInputs, plan: PrefillPlan, sequences: int = 1
-    ) -> tuple[ttnn.Tensor, ttnn.Tensor, ttnn.Tensor]:
-        """q [B, q_heads, S / B, head_dim], k and v [B, kv_heads, S / B, head_dim], interleaved in L1. Frees x.
-
-        sequences: B. All sequences have the positions of `rotation`.
-        """
-        qkv = self.qkv.forward_prefill(x, plan.qkv, None)  # [1, 1, S, qkv_width]
-        ttnn.deallocate(x)
-        qkv = ttnn.reshape(qkv, (sequences, 1, plan.rows // sequences, qkv.shape[-1]))  # a view
-        q, k, v = ttnn.experimental.nlp_create_qkv_heads(
-            qkv,
-            num_heads=self.q_heads,
-            num_kv_heads=self.kv_heads,
-            transpose_k_heads=False,
-            memory_config=ttnn.L1_MEMORY_CONFIG,
-        )
-        ttnn.deallocate(qkv)
-        if self.head_norms:
-            q, k = self.head_norms.forward_prefill(q, k)
-        q, k = self.rotary.forward_prefill(q, k, rotation)
-        if self.centered_keys:
-            k = self.centered_keys.forward_prefill(k, inputs.key_rows)
-        return q, k, v
-
-    def _project(self, rows: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
-        """[1, 1, S, q_width] -> [1, 1, S, hidden], the sum over the chips. Frees rows."""
-        memory = plan.partial_sum_memory
-        y = self.o.forward_prefill(rows, plan.o, memory)  # [1, 1, S, hidden], a partial sum
-        ttnn.deallocate(rows)
-        return self.all_reduce.forward_prefill(y, plan)
+        return ttnn.reshape(rows, (1, 1, plan.rows, rows.shape[-1]))  # a view
 
 
 def attention_program(grid: Grid, q_chunk_size: int, k_chunk_size: int, **options: int) -> ttnn.SDPAProgramConfig:

@@ -38,20 +38,19 @@ class TtFullSampler:
         self.columns = model_config.parallel.vocab
         self.last = float(model_config.config.vocab_size - 1)
         self.levels = levels_of(self.columns)
-        if len(self.levels) >= UNIFORMS:
-            raise ValueError(f"{len(self.levels)} levels need as many uniform numbers and one more, got {UNIFORMS}")
-        wide = dict(dtype=ttnn.float32)
+        assert len(self.levels) < UNIFORMS, "each level needs a uniform number, and the first place another"
         # [1, 1, 32, missing] each; None where nothing is missing
         self.fills = [
-            level.missing and replicate(torch.zeros(1, 1, MAX_USERS, level.missing), mesh_device, **wide)
+            level.missing and replicate(torch.zeros(1, 1, MAX_USERS, level.missing), mesh_device, ttnn.float32)
             for level in self.levels
         ]
         # [1, 1, 1, width] each: the places of a level
         self.places = [
-            replicate(torch.arange(level.width).float()[None, None, None], mesh_device, **wide) for level in self.levels
+            replicate(torch.arange(level.width).float()[None, None, None], mesh_device, ttnn.float32)
+            for level in self.levels
         ]
         chips = torch.arange(self.chips).float()[None, None, None]
-        self.chip = shard(chips.repeat_interleave(TILE, 3), mesh_device, 3, **wide)  # [1, 1, 1, 32]
+        self.chip = shard(chips.repeat_interleave(TILE, 3), mesh_device, 3, ttnn.float32)  # [1, 1, 1, 32]
 
     def forward(
         self, logits: ttnn.Tensor, largest: ttnn.Tensor, inverse_temperature: ttnn.Tensor, noise: ttnn.Tensor

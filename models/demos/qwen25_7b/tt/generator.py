@@ -24,7 +24,7 @@ if not __package__:  # the checks run this file by its path
 from ..config import recipe_named
 from ..engine.generator import Generator
 from ..engine.prefill_batch import Prompt
-from ..engine.replica import Replica
+from ..engine.replica import Replica, load_replicas
 from ..evaluation.teacher_forcing import predict_with_prefill, prefill_batches
 from ..evaluation.texts import ForcedText
 from ..plans.blocks import attention_tables, equal_shares
@@ -33,7 +33,6 @@ from ..text.request import check_request
 from ..text.tokenizer import ChatTokenizer
 from ..vllm.generator_vllm import DecodeState, QwenForCausalLM
 from ..weights.cache import open_checkpoint
-from .mesh import traces_available
 
 CONTEXT = 4096  # tokens, unless the caller asks for another
 
@@ -85,6 +84,7 @@ class ReadinessGenerator(QwenForCausalLM):
         tokens: torch.Tensor,
         *,
         prompt_lens: Sequence[int],
+        start_pos: Optional[Sequence[int]] = None,
         return_all_logits: bool = False,
         enable_trace: bool = True,
         **options: Any,
@@ -97,15 +97,20 @@ class ReadinessGenerator(QwenForCausalLM):
             (ids,) = (row[: int(end)].tolist() for row, end in zip(tokens, prompt_lens))
             after_each = predict_with_prefill(self.replica, [ForcedText([*ids, 0], 1)])
             return torch.cat([prediction.logits.float() for prediction in after_each])[None]
-        options = dict(start_pos=[0] * len(tokens)) | options
-        return super().prefill_forward(tokens=tokens, prompt_lens=prompt_lens, enable_trace=enable_trace, **options)
+        return super().prefill_forward(
+            tokens=tokens,
+            prompt_lens=prompt_lens,
+            start_pos=[0] * len(tokens) if start_pos is None else start_pos,
+            enable_trace=enable_trace,
+            **options,
+        )
 
     def decode_forward(
         self, tokens: torch.Tensor, start_pos: torch.Tensor, *, enable_trace: bool = True, **options: Any
     ) -> torch.Tensor:
         """Return logits [rows, vocab_size] after tokens [rows, 1] at start_pos [rows]."""
-        options |= dict(tokens=tokens, start_pos=start_pos, enable_trace=enable_trace)
-        return super().decode_forward(**options)[: len(tokens), 0]
+        logits = super().decode_forward(tokens=tokens, start_pos=start_pos, enable_trace=enable_trace, **options)
+        return logits[: len(tokens), 0]
 
     def reset(self) -> None:
         """Nothing is left to do: no sequence reads what it has not written."""
@@ -126,6 +131,5 @@ def build_generator(
     opened = open_checkpoint(os.environ.get("HF_MODEL") or SMALL_CHECKPOINT)
     tokenizer = ChatTokenizer(opened.directory, instruct=False)
     length = max_seq_len or min(CONTEXT, opened.config.context)
-    options = dict(users=users, max_seq_len=length, traced=traces_available())
-    replica = Replica.load(mesh_device, opened, opened.config, recipe_named(recipe), **options)
+    (replica,) = load_replicas([mesh_device], opened, recipe_named(recipe), users=users, max_seq_len=length, queues=1)
     return ReadinessGenerator(replica, tokenizer, tokenizer.stop_ids | set(opened.config.eos_token_ids))

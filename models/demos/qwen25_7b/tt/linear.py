@@ -47,27 +47,22 @@ class TtLinear:
 
     def forward_decode(self, x: ttnn.Tensor, dtype: ttnn.DataType = ttnn.bfloat16) -> ttnn.Tensor:
         """[1, 1, 32, in] width-sharded in L1 -> [1, 1, 32, out] of dtype, width-sharded in L1."""
-        return ttnn.linear(
-            x,
-            self.weight,
-            bias=self.bias,
-            dtype=dtype,
-            program_config=self.decode_program,
-            memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG,
-            compute_kernel_config=self.kernel,
-        )
+        return self._multiply(x, self.decode_program, ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG, dtype)
 
     def forward_prefill(self, x: ttnn.Tensor, matmul: PrefillMatmul, memory: Optional[Shards]) -> ttnn.Tensor:
         """[1, 1, S, in] in L1 -> [1, 1, S, out] bfloat16 in L1, cut as `memory`; None: interleaved. matmul: the plan
         for both.
         """
+        return self._multiply(x, prefill_program(matmul), memory_config(memory), ttnn.bfloat16)
+
+    def _multiply(self, x: ttnn.Tensor, program, memory: ttnn.MemoryConfig, dtype: ttnn.DataType) -> ttnn.Tensor:
         return ttnn.linear(
             x,
             self.weight,
             bias=self.bias,
-            dtype=ttnn.bfloat16,
-            program_config=prefill_program(matmul),
-            memory_config=memory_config(memory),
+            dtype=dtype,
+            program_config=program,
+            memory_config=memory,
             compute_kernel_config=self.kernel,
         )
 

@@ -99,12 +99,12 @@ def traces_available() -> bool:
     return not os.environ.get("TT_METAL_SLOW_DISPATCH_MODE")
 
 
-def command_queues(worker_dispatch: bool = False) -> int:
+def command_queues() -> int:
     """The command queues that a mesh can have: a second one for transfers, where there is room for it.
 
-    Slow dispatch has no queues to speak of; the one row of worker cores that dispatches for an N300 or T3K holds one.
+    Slow dispatch has no queues to speak of.
     """
-    return 2 if traces_available() and not worker_dispatch else 1
+    return 2 if traces_available() else 1
 
 
 @contextmanager
@@ -195,17 +195,14 @@ def _set_fabric(split: Split) -> None:
     if split.kind.is_ring(split.tp):
         ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D_RING)
         shape = split.kind.shape
-        if shape[0] == 1 or _laid_out_as(shape):
+        if shape[0] == 1:
+            return
+        from ttnn._ttnn.multi_device import SystemMeshDescriptor
+
+        if sorted(SystemMeshDescriptor().shape()) == sorted(shape):
             return
         ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-
-
-def _laid_out_as(shape: tuple[int, int]) -> bool:
-    """Whether the library's mesh of all chips has this shape, in either orientation."""
-    from ttnn._ttnn.multi_device import SystemMeshDescriptor
-
-    return sorted(SystemMeshDescriptor().shape()) == sorted(shape)
 
 
 def _available_chips() -> int:
@@ -215,15 +212,12 @@ def _available_chips() -> int:
     try:
         return ttnn.GetNumAvailableDevices()
     except RuntimeError as error:
+        # without its place in ttnn's source and the C++ stack
+        reason = f"{error}".split("\ninfo:\n")[-1].split("\nbacktrace:")[0].strip()
         raise MeshError(
-            f"ttnn finds no chips to open ({_reason(error)}): check the card (tt-smi) and its driver, or what "
+            f"ttnn finds no chips to open ({reason}): check the card (tt-smi) and its driver, or what "
             f"{SIMULATOR} names, or take --backend golden"
         ) from error
-
-
-def _reason(error: RuntimeError) -> str:
-    """The text of a ttnn error, without its place in ttnn's source and the C++ stack."""
-    return f"{error}".split("\ninfo:\n")[-1].split("\nbacktrace:")[0].strip()
 
 
 def device_present() -> bool:

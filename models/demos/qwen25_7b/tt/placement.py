@@ -213,15 +213,11 @@ def replicate(
 
 
 def shard(
-    tensor: torch.Tensor,
-    mesh_device: ttnn.MeshDevice,
-    dim: int,
-    dtype: ttnn.DataType = ttnn.bfloat16,
-    memory_config: ttnn.MemoryConfig = ttnn.DRAM_MEMORY_CONFIG,
+    tensor: torch.Tensor, mesh_device: ttnn.MeshDevice, dim: int, dtype: ttnn.DataType = ttnn.bfloat16
 ) -> ttnn.Tensor:
-    """The tensor cut evenly along `dim` over the chips of a row, in tiles."""
+    """The tensor cut evenly along `dim` over the chips of a row, in tiles in DRAM."""
     host = host_sharded(tensor, mesh_device, dim, dtype)
-    return ttnn.to_device(host, mesh_device, memory_config=memory_config)
+    return ttnn.to_device(host, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG)
 
 
 def host_sharded(

@@ -65,9 +65,12 @@ class TtPenalties:
         relu, neg, gtz = ttnn.UnaryOpType.RELU, ttnn.UnaryOpType.NEG, ttnn.UnaryOpType.GTZ
         # Masked first: a padding logit times a large penalty would be infinite, and infinity times 0 is NaN.
         old = ttnn.mul(logits, self.seen, memory_config=L1)  # bfloat16
-        wide = dict(dtype=ttnn.float32, memory_config=L1)
-        changed = ttnn.mul(old, controls.positive, input_tensor_a_activations=[relu], **wide)
-        other = ttnn.mul(old, controls.negative, input_tensor_a_activations=[neg, relu], **wide)
+        changed = ttnn.mul(
+            old, controls.positive, input_tensor_a_activations=[relu], dtype=ttnn.float32, memory_config=L1
+        )
+        other = ttnn.mul(
+            old, controls.negative, input_tensor_a_activations=[neg, relu], dtype=ttnn.float32, memory_config=L1
+        )
         ttnn.deallocate(old)
         ttnn.subtract(changed, other, output_tensor=changed)
         ttnn.mul(logits, self.ones, output_tensor=other)
@@ -124,13 +127,15 @@ class TtSampler:
 
     def sample_random(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls, tokens: ttnn.Tensor) -> None:
         """Write a token for each slot by its controls. A greedy slot gets the token with the largest logit."""
-        self._write(self._sampled_ids(logits, controls), tokens)
+        self._write(self._ranked(*self._best(logits), controls), tokens)
 
     def sample_penalized(
         self, logits: Logits, controls: SamplingControls, penalties: TtPenalties, tokens: ttnn.Tensor, *, record: bool
     ) -> None:
         """Write a token for each slot by its controls and penalties. record: count the tokens in `penalties`."""
-        sampled = self._sampled_ids(self._penalized(logits, controls, penalties), controls)
+        changed = self._penalize(logits, controls, penalties)
+        sampled = self._ranked(*self._best(self._shards_of(changed)), controls)
+        free(changed)
         if record:
             penalties.record(sampled)
         self._write(sampled, tokens)
@@ -155,18 +160,12 @@ class TtSampler:
             penalties.record(sampled)
         self._write(sampled, tokens)
 
-    def _penalized(self, logits: Logits, controls: SamplingControls, penalties: TtPenalties) -> Iterator[ttnn.Tensor]:
-        """Penalized logits shards in L1. Each shard is freed when the next shard is requested.
-
-        Penalties work on all shards at once: elementwise ops take any width, and one launch is cheaper than several.
-        """
-        changed = self._penalize(logits, controls, penalties)
-        yield from self._shards_of(changed)
-        free(changed)
-
     @staticmethod
     def _penalize(logits: Logits, controls: SamplingControls, penalties: TtPenalties) -> ttnn.Tensor:
-        """Penalized logits [1, 1, 32, vocab] bfloat16 in L1."""
+        """Penalized logits [1, 1, 32, vocab] bfloat16 in L1.
+
+        All shards at once: elementwise ops take any width, and one launch is cheaper than several.
+        """
         if len(logits) == 1:
             return penalties.forward(logits[0], controls)
         whole = ttnn.concat(list(logits), dim=-1, memory_config=L1)
@@ -185,12 +184,11 @@ class TtSampler:
             yield of_shard
             free(of_shard)
 
-    def _sampled_ids(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls) -> ttnn.Tensor:
-        """Token ids [1, 1, 32, CANDIDATES] by falling score; the first column is sampled."""
-        return self._ranked(*self._best(logits), controls)
-
     def _ranked(self, best: ttnn.Tensor, best_ids: ttnn.Tensor, controls: SamplingControls) -> ttnn.Tensor:
-        """Candidates of _best -> token ids by falling score. Frees the candidates."""
+        """Candidates of _best -> token ids [1, 1, 32, CANDIDATES] by falling score; the first column is sampled.
+
+        Frees the candidates.
+        """
         scores = self._scores(best, controls)
         _, indices = ttnn.topk(scores, CANDIDATES, dim=-1, stable=True, memory_config=L1)
         sampled = ttnn.gather(best_ids, -1, indices, memory_config=L1)

@@ -10,13 +10,14 @@ import ttnn
 from tqdm import tqdm
 
 from ..config import DecoderConfig, Recipe
-from ..plans.grids import TILE, Grid
+from ..plans.decode_plan import DecodePlan
+from ..plans.grids import TILE, Shards
 from ..plans.model_table import Layer, Weight
 from ..plans.prefill_plan import PrefillPlan
 from ..weights.cache import packed_weights
 from ..weights.model_weights import BuildShard, TensorSource
 from .attention import TtKVCache, TtQwenAttention
-from .inputs import AnyPrefillInputs, ChunkedPrefillInputs, DecodeInputs, PrefillInputs
+from .inputs import AnyPrefillInputs, DecodeInputs
 from .linear import TtAllReduce, TtLinear, compute_config
 from .mlp import TtQwenMLP
 from .model_config import TtModelConfig
@@ -71,7 +72,7 @@ class TtTransformer:
 
     def forward_decode(self, inputs: DecodeInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
         """One token a slot -> each chip's logits shards [1, 1, 32, columns] (TtLMHead); row u is slot u's."""
-        x = self.embedding.forward_decode(inputs.tokens)  # [1, 1, 32, hidden]
+        x = self.embedding.forward(inputs.tokens, self.model_config.decode)  # [1, 1, 32, hidden]
         rotation = self.rotary.rotation_decode(inputs.rotary_positions)
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer.forward_decode(x, rotation, inputs, cache)  # [1, 1, 32, hidden]
@@ -97,14 +98,11 @@ class TtTransformer:
 
     def _prefill(self, inputs: AnyPrefillInputs, caches: Sequence[TtKVCache], layers: Iterable[int]) -> ttnn.Tensor:
         """-> [1, 1, S, hidden] block-sharded in L1, before the last norm."""
-        is_chunk = isinstance(inputs, ChunkedPrefillInputs)
         plans = self.model_config.prefill_plans(inputs.tokens.shape[-1])
-        x = self.embedding.forward_prefill(inputs.tokens, plans[0])  # [1, 1, S, hidden]
+        x = self.embedding.forward(inputs.tokens, plans[0])  # [1, 1, S, hidden]
         rotation = self.rotary.rotation_prefill(inputs.positions)
         for i in layers:
-            layer = self.layers[i]
-            forward = layer.forward_chunked_prefill if is_chunk else layer.forward_prefill
-            x = forward(x, rotation, inputs, caches[i], plans[i])  # [1, 1, S, hidden]
+            x = self.layers[i].forward_prefill(x, rotation, inputs, caches[i], plans[i])  # [1, 1, S, hidden]
         free(*rotation)
         return x
 
@@ -146,16 +144,10 @@ class TtEmbedding:
     """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, build: BuildShard, model_config: TtModelConfig):
-        self.memory = memory_config(model_config.decode.residual_memory)
         self.weight = place(model_config.embedding, mesh_device, build)
 
-    def forward_decode(self, tokens: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, 1, 32] uint32 -> [1, 1, 32, hidden] on the residual cores."""
-        x = ttnn.embedding(tokens, self.weight, layout=ttnn.TILE_LAYOUT, memory_config=self.memory)
-        return ttnn.unsqueeze_to_4D(x)
-
-    def forward_prefill(self, tokens: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
-        """[1, 1, 1, S] uint32 -> [1, 1, S, hidden] block-sharded in L1."""
+    def forward(self, tokens: ttnn.Tensor, plan: DecodePlan | PrefillPlan) -> ttnn.Tensor:
+        """[1, 1, 1, S] uint32 -> [1, 1, S, hidden], sharded as the plan's residual; S is 32 in decode."""
         memory = memory_config(plan.residual_memory)
         x = ttnn.embedding(tokens, self.weight, layout=ttnn.TILE_LAYOUT, memory_config=memory)
         return ttnn.unsqueeze_to_4D(x)
@@ -191,24 +183,15 @@ class TtDecoderLayer:
         return add_and_free(h, y, self.memory)
 
     def forward_prefill(
-        self, x: ttnn.Tensor, rotation: Rotation, inputs: PrefillInputs, cache: TtKVCache, plan: PrefillPlan
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: AnyPrefillInputs, cache: TtKVCache, plan: PrefillPlan
     ) -> ttnn.Tensor:
-        """Whole prompts: [1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1. Frees x."""
+        """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1. Frees x."""
         normed = self.input_norm.forward_prefill(x, plan)
         y = self.attention.forward_prefill(normed, rotation, inputs, cache, plan)
-        return self._mlp_prefill(add_and_free(x, y, memory_config(plan.residual_memory)), plan)
-
-    def forward_chunked_prefill(
-        self, x: ttnn.Tensor, rotation: Rotation, inputs: ChunkedPrefillInputs, cache: TtKVCache, plan: PrefillPlan
-    ) -> ttnn.Tensor:
-        """Chunks of sequences: [1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded. Frees x."""
-        normed = self.input_norm.forward_prefill(x, plan)
-        y = self.attention.forward_chunked_prefill(normed, rotation, inputs, cache, plan)
-        return self._mlp_prefill(add_and_free(x, y, memory_config(plan.residual_memory)), plan)
-
-    def _mlp_prefill(self, h: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        memory = memory_config(plan.residual_memory)
+        h = add_and_free(x, y, memory)
         y = self.mlp.forward_prefill(self.post_attention_norm.forward_prefill(h, plan), plan)
-        return add_and_free(h, y, memory_config(plan.residual_memory))
+        return add_and_free(h, y, memory)
 
 
 class TtRMSNorm:
@@ -218,38 +201,37 @@ class TtRMSNorm:
     """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, build: BuildShard, model_config: TtModelConfig):
-        self.options = dict(
-            weight=place(weight, mesh_device, build),
-            epsilon=model_config.config.rms_norm_eps,
-            compute_kernel_config=compute_config(),
-        )
-        self.memory = memory_config(model_config.decode.residual_memory)
-        cores = model_config.decode.residual
-        tiles = model_config.config.hidden_size // TILE // cores.cores
-        self.program = norm_program(cores, 1, tiles)
+        self.weight = place(weight, mesh_device, build)
+        self.epsilon = model_config.config.rms_norm_eps
+        self.kernel = compute_config()
+        self.residual = model_config.decode.residual_memory
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores."""
-        return ttnn.rms_norm(x, program_config=self.program, memory_config=self.memory, **self.options)
+        return self._norm(x, self.residual)
 
     def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
         """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1."""
-        cores, tiles = plan.cores, plan.hidden // TILE
-        program = norm_program(cores, plan.rows // TILE // cores.y, tiles // cores.x)
-        memory = memory_config(plan.residual_memory)
-        return ttnn.rms_norm(x, program_config=program, memory_config=memory, **self.options)
+        return self._norm(x, plan.residual_memory)
 
-
-def norm_program(cores: Grid, row_tiles: int, column_tiles: int) -> ttnn.LayerNormShardedMultiCoreProgramConfig:
-    """row_tiles, column_tiles: of each core's shard."""
-    return ttnn.LayerNormShardedMultiCoreProgramConfig(
-        compute_with_storage_grid_size=(cores.x, cores.y),
-        # dest holds 4 tiles with fp32 accumulation
-        subblock_w=max(w for w in (1, 2, 3, 4) if column_tiles % w == 0),
-        block_h=row_tiles,
-        block_w=column_tiles,
-        inplace=False,
-    )
+    def _norm(self, x: ttnn.Tensor, shards: Shards) -> ttnn.Tensor:
+        rows, columns = (extent // TILE for extent in shards.shape)
+        program = ttnn.LayerNormShardedMultiCoreProgramConfig(
+            compute_with_storage_grid_size=(shards.grid.x, shards.grid.y),
+            # dest holds 4 tiles with fp32 accumulation
+            subblock_w=max(w for w in (1, 2, 3, 4) if columns % w == 0),
+            block_h=rows,
+            block_w=columns,
+            inplace=False,
+        )
+        return ttnn.rms_norm(
+            x,
+            weight=self.weight,
+            epsilon=self.epsilon,
+            program_config=program,
+            memory_config=memory_config(shards),
+            compute_kernel_config=self.kernel,
+        )
 
 
 class TtLMHead:

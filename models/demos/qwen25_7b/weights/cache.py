@@ -204,7 +204,8 @@ class CachedCheckpoint:
                 tensor = build_shard(shard, self.tensor)
                 with self._writing():
                     ttnn.dump_tensor(temporary / file.name, tensor)
-                    _sync(temporary / file.name)  # a loss of power leaves no file of zeros
+                    with (temporary / file.name).open("rb") as written:
+                        os.fsync(written.fileno())  # a loss of power leaves no file of zeros
                     os.replace(temporary / file.name, file)
             return shard.bytes
 
@@ -275,11 +276,6 @@ class _Memory:
             with self._changed:
                 self._free += amount
                 self._changed.notify_all()
-
-
-def _sync(file: Path) -> None:
-    with file.open("rb") as opened:
-        os.fsync(opened.fileno())
 
 
 def _amount(size: int) -> str:

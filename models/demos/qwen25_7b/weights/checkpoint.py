@@ -272,7 +272,9 @@ def _check_against_config(headers: Mapping[str, TensorHeader], config: DecoderCo
     # Layers of a checkpoint that is not whole are looked for first, before a billion names are made.
     count = min(config.num_hidden_layers, max(layers, 1))
     expected = tensor_shapes(replace(config, num_hidden_layers=count))
-    surplus = [name for name in headers if name not in expected and not _is_harmless(name)]
+    # Rotary frequencies, and an LM head of tied embeddings, follow from others.
+    harmless = {LM_HEAD, *(name for name in headers if name.endswith(".rotary_emb.inv_freq"))}
+    surplus = [name for name in headers if name not in expected and name not in harmless]
     missing = [name for name in expected if name not in headers]
     if missing:
         raise CheckpointError(f"{directory}: {_why_missing(missing, surplus, count)}")
@@ -337,11 +339,6 @@ def _kind_of(names: list[str]) -> Optional[str]:
     if any(name.endswith(QUANTIZED) for name in names):
         return "these are a quantized checkpoint's: use the unquantized one"
     return None
-
-
-def _is_harmless(name: str) -> bool:
-    """Whether a surplus tensor follows from others: rotary frequencies, an LM head of tied embeddings."""
-    return name.endswith(".rotary_emb.inv_freq") or name == LM_HEAD
 
 
 def _first_of(names: list[str]) -> str:
