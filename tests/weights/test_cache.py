@@ -94,14 +94,14 @@ def test_a_checkpoint_that_moved_keeps_its_folder(model, cache, right, packing_r
     assert_same(load(moved, cache), right)
 
 
-@pytest.mark.parametrize("changed", ["VERSION", "version"])
+@pytest.mark.parametrize("changed", ["VERSION", "ttnn_version"])
 def test_another_version_of_the_packing_or_of_ttnn_gets_a_new_folder(model, cache, right, monkeypatch, changed):
     load(model, cache)
-    monkeypatch.setattr(cache_folder, changed, {"VERSION": -1, "version": lambda _: "9"}[changed])
+    monkeypatch.setattr(cache_folder, changed, {"VERSION": -1, "ttnn_version": lambda: "9"}[changed])
     assert_same(load(model, cache), right)
     assert len(packed(cache)) == 2 * len(right)
     (model / WEIGHTS).unlink()
-    monkeypatch.setattr(cache_folder, changed, {"VERSION": -2, "version": lambda _: "8"}[changed])
+    monkeypatch.setattr(cache_folder, changed, {"VERSION": -2, "ttnn_version": lambda: "8"}[changed])
     with pytest.raises(UserError, match="holds neither"):
         load(model, cache)
 

@@ -117,11 +117,9 @@ class ReplicaEngine:
         """Return the running sequences with their tokens of the oldest step in flight."""
         running = self.running
         self._append_tokens(running)
-        self.stats += SpeculationStats(
-            steps=len(running),
-            tokens=sum(len(sequence.new_tokens) for sequence in running),
-            drafted=sum(len(draft.slots) - 1 for draft in self._drafts),
-        )
+        self.stats.steps += len(running)
+        self.stats.tokens += sum(len(sequence.new_tokens) for sequence in running)
+        self.stats.drafted += sum(len(draft.slots) - 1 for draft in self._drafts)
         self._drafts = []
         return running
 

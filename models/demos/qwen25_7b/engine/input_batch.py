@@ -93,10 +93,8 @@ class DeviceInputs:
         if grouped:
             size = len(self.grouped.draft_positions)
             attended = [max(positions[i - i % size : i + 1]) for i in range(self.slots)]
-            self._write(
-                (self._host_ints(attended), self.grouped.attended),
-                (self._host_ints(torch.stack(tables[::size])), self.grouped.group_tables),
-            )
+            new = self._host_ints(attended), self._host_ints(torch.stack(tables[::size]))
+            self._queues.write(zip(new, (self.grouped.attended, self.grouped.group_tables)))
 
     def write_slots(
         self, tokens: list[int], positions: list[int], page_table: torch.Tensor, writes: Iterable[list[int]] = ()
@@ -111,22 +109,22 @@ class DeviceInputs:
         positions = [*positions, *[INACTIVE] * (self.slots - len(positions))]
         slots = self._host_slots(tokens, positions, page_table)
         updates = zip(map(self._host_ints, writes), self.verify.draft_positions)
-        self._write(*zip(slots, self.decode, strict=True), *updates)
+        self._queues.write([*zip(slots, self.decode, strict=True), *updates])
 
     def write_block_tables(self, page_table: torch.Tensor) -> None:
         """page_table: [slots, width] int32."""
-        self._write((self._host_ints(page_table), self.decode.page_table))
+        self._queues.write([(self._host_ints(page_table), self.decode.page_table)])
 
     def write_tokens(self, tokens: list[int]) -> None:
         """Replace the next step's tokens, where the host sampled them."""
-        self._write((host_replicated(token_row(tokens), self.mesh_device, *UINT32), self.decode.tokens))
+        self._queues.write([(host_replicated(token_row(tokens), self.mesh_device, *UINT32), self.decode.tokens)])
 
     def write_sampling_params(self, params: list[SamplingParams]) -> None:
         """params: of each slot; slots after the list are greedy. Equal parameters are not written again."""
         params = [*params, *[GREEDY] * (self.slots - len(params))]
         if params != self._params:
             host = SamplingControls.of(params).to_host(self.mesh_device)
-            self._write(*zip(host.parameters, self.controls.parameters, strict=True))
+            self._queues.write(zip(host.parameters, self.controls.parameters, strict=True))
             self._params = params
 
     def reset(self) -> None:
@@ -135,7 +133,7 @@ class DeviceInputs:
 
     def write_noise(self, noise: torch.Tensor) -> None:
         """noise: [32, CANDIDATES] for the next step; greedy slots have zeros."""
-        self._write((host_replicated(noise[None, None], self.mesh_device, *FLOAT32), self.controls.noise))
+        self._queues.write([(host_replicated(noise[None, None], self.mesh_device, *FLOAT32), self.controls.noise)])
 
     def write_noise_for(self, samples: Iterable[tuple[int, int, int]]) -> None:
         """Write the noise of (slot, stream_key, position of the token to sample) for the parameters written last.
@@ -164,10 +162,10 @@ class DeviceInputs:
         """
         tables, penalties = self._tables, self._penalties
         tables.update(counts, occurrences=occurrences)
-        self._write((penalties.to_host(tables.seen), penalties.rows))
+        self._queues.write([(penalties.to_host(tables.seen), penalties.rows)])
         penalties.load(penalties.seen)
         if occurrences:
-            self._write((penalties.to_host(tables.counts), penalties.rows))
+            self._queues.write([(penalties.to_host(tables.counts), penalties.rows)])
             penalties.load(penalties.counts)
 
     def _host_slots(self, tokens: list[int], positions: list[int], page_table: torch.Tensor) -> DecodeInputs:
@@ -175,10 +173,6 @@ class DeviceInputs:
 
     def _host_ints(self, values: list[int] | torch.Tensor) -> ttnn.Tensor:
         return host_replicated(torch.as_tensor(values, dtype=torch.int32), self.mesh_device, *INT32)
-
-    def _write(self, *pairs: tuple[ttnn.Tensor, ttnn.Tensor]) -> None:
-        """Copy (host tensor, device tensor) pairs."""
-        self._queues.write(pairs)
 
 
 class InputBatch:

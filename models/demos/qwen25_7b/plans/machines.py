@@ -1,6 +1,8 @@
 """The machines: how many chips each has, how they are joined, and what ttnn runs on. Nothing here imports ttnn."""
 
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import Optional
 
 from ..errors import UserError, is_integer, shown
@@ -8,6 +10,13 @@ from .chip import BLACKHOLE, P100, WORMHOLE, Chip
 
 TTNN_VERSION = "0.81.1"  # what this port was tested with
 BACKENDS = ("auto", "device", "golden")  # below ttnn; see tt/mesh.py
+
+
+def ttnn_version() -> Optional[str]:
+    """The installed ttnn; None for a build that is not installed: a tt-metal checkout on PYTHONPATH."""
+    with suppress(PackageNotFoundError):
+        return version("ttnn")
+    return None
 
 
 class MeshError(UserError):

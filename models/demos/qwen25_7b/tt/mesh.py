@@ -8,7 +8,6 @@ import signal
 import tempfile
 import threading
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Optional
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Iterator, Optional
 from loguru import logger
 
 from ..errors import shown
-from ..plans.machines import BACKENDS, TTNN_VERSION, MeshError, Split, machine
+from ..plans.machines import BACKENDS, TTNN_VERSION, MeshError, Split, machine, ttnn_version
 
 if TYPE_CHECKING:
     import ttnn
@@ -256,10 +255,7 @@ def _check_ttnn() -> None:
             f"ttnn is not installed for this Python: run through `make`, or pip install ttnn=={TTNN_VERSION} "
             "under CPython 3.10 or 3.12"
         )
-    try:
-        found = version("ttnn")
-    except PackageNotFoundError:  # a tt-metal checkout on PYTHONPATH
-        found = "of unknown version"
+    found = ttnn_version() or "of unknown version"
     if found != TTNN_VERSION:
         logger.warning(
             f"ttnn {found} is installed, this port was tested with {TTNN_VERSION}; prefill needs 0.80 or later"

@@ -2,9 +2,8 @@
 every row of it.
 """
 
-from contextlib import suppress
+import re
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Optional, Sequence
 
 import torch
@@ -14,6 +13,7 @@ from ..errors import UserError
 from ..plans.all_reduce_plan import Topology
 from ..plans.chip import CHIPS, Chip
 from ..plans.grids import TILE, Grid, Shards, ceil_div
+from ..plans.machines import ttnn_version
 from ..plans.memory_budget import MemoryBudget
 from ..plans.model_table import Weight
 from ..plans.slices import Projection
@@ -53,22 +53,15 @@ def chip_of(mesh_device: ttnn.MeshDevice) -> Chip:
         raise UserError(
             f"plans are made for {names} banks of DRAM; these chips are {architecture} with {dram.num_banks}"
         )
+    numbers = re.match(r"(\d+)\.(\d+)", ttnn_version() or "")
     return replace(
         known,
         grid=Grid(grid.x, min(grid.y, known.grid.y)),
         bank_bytes=dram.total_bytes_per_bank + trace.total_bytes_per_bank,
         dram_alignment=ttnn.get_dram_alignment(),
         l1=l1.total_bytes_per_bank + small.total_bytes_per_bank,
-        ttnn=ttnn_version(),
+        ttnn=tuple(map(int, numbers.groups())) if numbers else (0, 0),
     )
-
-
-def ttnn_version() -> tuple[int, int]:
-    """Major and minor version of ttnn; (0, 0) of a build that is not installed."""
-    with suppress(PackageNotFoundError, ValueError):
-        major, minor, *_ = map(int, version("ttnn").split(".")[:2])
-        return major, minor
-    return 0, 0
 
 
 def free_dram(mesh_device: ttnn.MeshDevice) -> int:

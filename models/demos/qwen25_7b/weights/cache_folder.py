@@ -9,12 +9,12 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import BinaryIO, Iterator, Optional, Sequence
 
 from ..config import DecoderConfig
 from ..files import FileError, read_json
+from ..plans.machines import ttnn_version
 from ..plans.slices import VERSION
 from .checkpoint import CheckpointError, small_files, weight_files
 
@@ -127,11 +127,7 @@ def _sampled(file: BinaryIO) -> Iterator[tuple[int, int]]:
 
 def packing() -> str:
     """The versions that determine a shard's bytes."""
-    try:
-        ttnn_version = version("ttnn")
-    except PackageNotFoundError:  # a build that is not installed
-        ttnn_version = "unknown"
-    return f"ttnn {ttnn_version}, slices {VERSION}"
+    return f"ttnn {ttnn_version() or 'unknown'}, slices {VERSION}"
 
 
 def _digest(text: str) -> str:
