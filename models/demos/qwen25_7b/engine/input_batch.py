@@ -51,13 +51,12 @@ class DeviceInputs:
         self._tables = TokenTables(model.penalties.columns)
         self._queues = queues
         self._params: list[SamplingParams] = [GREEDY] * self.slots  # as written last
-        inactive = [INACTIVE] * self.slots
+        self._inactive = torch.full((self.slots,), INACTIVE, dtype=torch.int32)
         tables = attention_tables([[]] * self.slots, width)
-        slots = self._host_slots([0] * self.slots, inactive, tables)
+        slots = self._host_slots([0] * self.slots, self._inactive.tolist(), tables)
         self.decode = slots.to_device(self.mesh_device)
-        blank = VerifyInputs(*slots, draft_positions=(slots.positions,) * speculate)
-        drafts = blank.to_device(self.mesh_device).draft_positions
-        self.verify = VerifyInputs(*self.decode, draft_positions=drafts)
+        drafts = (replicate(self._inactive, self.mesh_device, *INT32) for _ in range(speculate))
+        self.verify = VerifyInputs(*self.decode, draft_positions=tuple(drafts))
         self.grouped = self._groups(model.model_config.parallel.kv_heads, speculate, block)
         controls = SamplingControls.of([]).to_host(self.mesh_device)
         self.controls = controls.to_device(self.mesh_device)
@@ -69,9 +68,8 @@ class DeviceInputs:
         size = next((n for n in fitting if self.slots % n == 0), None)
         if kv_heads > 1 or size is None:
             return None
-        attended = torch.tensor([INACTIVE] * self.slots)
         tables = attention_tables([[]] * (self.slots // size), self.width)
-        new = (replicate(value, self.mesh_device, *INT32) for value in (attended, tables))
+        new = (replicate(value, self.mesh_device, *INT32) for value in (self._inactive, tables))
         return GroupedInputs(*self.decode, self.verify.draft_positions[:size], *new)
 
     def write_verify(self, drafts: Iterable[Draft], *, grouped: bool = False) -> None:
