@@ -13,9 +13,9 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8, PERFORMANCE, QWEN25_7B
+from models.demos.qwen25_7b.engine.prefill_batch import Prompt, pack_prompts
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.perf.capture import capture_prefill
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget, smaller_sizes
@@ -180,9 +180,14 @@ def test_persistent_l1_buffers_leave_prefill_one_contiguous_range(mesh_device, h
 
 @pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K", "T3K-tp4")
 @pytest.mark.parametrize("recipe", [BFP8, PERFORMANCE], ids=lambda recipe: recipe.name)
-def test_a_prefill_of_1024_rows_fits_l1(mesh_device, recipe, host_alone):
+def test_a_prefill_of_1024_rows_fits_l1(mesh_device, recipe, host_alone, monkeypatch):
     """Buffers of matmuls clash neither with tensors above a hole nor with L1 that reduce-scatter keeps."""
-    config = replace(QWEN25_7B, num_hidden_layers=2)
+    config, tokens = replace(QWEN25_7B, num_hidden_layers=2), 1024
     with host_alone():
-        batches = capture_prefill(mesh_device, config, recipe, 1024)
-    assert sum(batch.rows for batch, _ in batches) == 1024
+        model, caches = build(mesh_device, config, recipe, 1, tokens, monkeypatch)
+        replica = Replica(model, caches, traced=False, users=1)
+        batches = pack_prompts([Prompt(0, range(tokens), 0, range(replica.blocks))], model.max_prefill_rows, BLOCK)
+        for batch in batches:
+            replica.prefill(batch)
+        replica.close()
+    assert sum(batch.rows for batch in batches) == tokens
