@@ -81,9 +81,8 @@ def test_a_split_is_as_long_as_dram_allows(tp):
 
 def test_the_table_of_the_document_is_the_commands():
     """To write it again: python -m models.demos.qwen25_7b.perf models"""
-    _, table, reasons = models_table(QWEN25, BFP8).split("\n\n")
-    document = DOCUMENT.read_text()
-    assert table in document and reasons in document
+    _, table, _ = models_table(QWEN25, BFP8).split("\n\n")
+    assert table in DOCUMENT.read_text()
 
 
 @pytest.mark.parametrize("positions", [QWEN25_7B.context, 1 << 19])
