@@ -10,14 +10,14 @@ import ttnn
 from ..config import DecoderConfig, Recipe
 from ..plans.blocks import BLOCK, blocks_for, check_block, table_width
 from ..plans.memory_budget import memory_budget, smaller_sizes
-from ..plans.model_table import ModelTable
-from ..plans.parallel_plan import MAX_USERS, ParallelPlan
+from ..plans.parallel_plan import MAX_USERS
 from ..tt.attention import TtKVCache, allocate_caches
 from ..tt.inputs import AnyPrefillInputs, DecodeInputs, VerifyInputs
 from ..tt.mesh import traces_available
-from ..tt.placement import check_fits, chip_of, chips_in_row, free, free_dram
+from ..tt.model_config import TtModelConfig
+from ..tt.placement import check_fits, free, free_dram
 from ..tt.transformer import TtTransformer
-from ..weights.cache import CachedCheckpoint
+from ..weights.cache import CachedCheckpoint, packed_weights
 from ..weights.checkpoint import Checkpoint
 from ..weights.model_weights import TensorSource
 from .input_batch import DeviceInputs
@@ -95,15 +95,13 @@ class Replica:
         block: tokens in a block of the cache. UserError, before a weight is read: the DRAM of the chips is too small.
         """
         check_block(block)
-        parallel = ParallelPlan.make(config, chips_in_row(mesh_device))
-        table = ModelTable(config, parallel, recipe, chip_of(mesh_device))
-        blocks = blocks_for(users, max_seq_len, block)
-        budget = memory_budget(table, max_seq_len, blocks, block)
-        smaller = smaller_sizes(table, users, max_seq_len, block, free_dram(mesh_device))
-        check_fits(mesh_device, budget, smaller)
         slots = min(users * speculate, MAX_USERS)
-        model = TtTransformer.load(mesh_device, source, config, recipe, slots=slots, max_seq_len=max_seq_len)
-        caches = allocate_caches(mesh_device, model.model_config, blocks, block)
+        model_config = TtModelConfig.make(mesh_device, config, recipe, slots=slots, max_seq_len=max_seq_len)
+        blocks = blocks_for(users, max_seq_len, block)
+        smaller = smaller_sizes(model_config, users, max_seq_len, block, free_dram(mesh_device))
+        check_fits(mesh_device, memory_budget(model_config, max_seq_len, blocks, block), smaller)
+        model = TtTransformer(mesh_device, packed_weights(source, model_config), model_config)
+        caches = allocate_caches(mesh_device, model_config, blocks, block)
         return cls(model, caches, traced=traced, queues=queues, users=users, speculate=speculate)
 
     @property

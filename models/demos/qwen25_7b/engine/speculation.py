@@ -1,16 +1,12 @@
-"""Speculative decoding: a step verifies draft tokens of a sequence beside its next token.
+"""Speculative decoding (docs/sampling.md): a step verifies draft tokens of a sequence beside its next token.
 
-A tile has 32 rows, and a step reads the weights once for all of them. Slots without a sequence are
-therefore lent to sequences that have draft tokens. The i-th slot of a sequence holds the i-th token from
-its last one on. It attends to the tokens before it and samples the next one, with the noise of that
-position. The tokens therefore equal those of plain steps, in fewer steps.
+Slots without a sequence are lent to sequences that have draft tokens. The i-th slot of a sequence holds the i-th token
+from its last one on. It attends to the tokens before it and samples the next one, with the noise of that position. The
+tokens therefore equal those of plain steps, in fewer steps.
 
-With one KV head a chip a sequence takes a group of neighboring slots, if there are enough groups. Attention
-then reads the cache once for the group. A group stays within one chunk of keys, because the cores divide the
-chunks of its last token, and a token alone must be summed in the same order.
-
-Draft tokens come from the sequence itself (prompt lookup): the tokens after an earlier occurrence of
-its last n tokens.
+With one KV head a chip a sequence takes a group of neighboring slots, if there are enough groups. A group stays within
+one chunk of keys, because the cores divide the chunks of its last token, and a token alone must be summed in the same
+order.
 """
 
 from collections import abc

@@ -1,19 +1,10 @@
-"""Rotary pairs of Q and K: their order in a head, and what is done about outlier pairs of K's bias.
+"""Rotary pairs of Q and K: their order in a head, and what is done about outlier pairs of K's bias (docs/numerics.md).
 
-Qwen2.5-7B's K bias has outlier pairs. Their norm is 170 and more in the first and the last layer. Other
-layers have about 2. In an 8-bit cache sixteen neighbors share an exponent. An outlier pair therefore removes most bits
-of the seven pairs beside it.
-
-Centered keys: softmax does not change when every key loses one constant vector. R(position) b is the rotated bias of a
-pair. A slow pair hardly turns, so R(position) b - b is short. Such a pair's bias is left out of QKV. After the rotation
-the chip adds R(position) b - b from a table (tt/rotary.py). The constant b then is in no key and in no score.
-
-Equalized keys: rotary embedding acts inside a pair. A pair of K divided by s, and the same pair of Q times s, therefore
-give the same scores at every position. The factors are folded into weights and biases at load time and cost nothing on
-a chip. Pairs that are too fast to center are equalized.
-
-Keys that are normalized head by head (Qwen3) have no bias: there the norm weight's outliers are equalized, in both
-norms.
+- Centered keys: softmax does not change when every key loses one constant vector. A slow pair's bias b is left out of
+  QKV. After the rotation the chip adds R(position) b - b, which is short, from a table (TtCenteredKeys).
+- Equalized keys: a pair of K divided by s, and the same pair of Q times s, give the same scores at every position. The
+  factors are folded into weights and biases at load time. Pairs that are too fast to center are equalized, and the
+  outliers of norm weights where keys are normalized head by head (Qwen3).
 
 The bias alone decides, because the products of the weights are alike in all layers. A pair with a bias longer than
 OUTLIER_NORM is centered where that makes it less than half as long. What is left is scaled to OUTLIER_NORM where it is
