@@ -8,7 +8,7 @@ import pytest
 from golden_mesh.perf.constants import price
 from golden_mesh.perf.laws import LAWS, Case
 from golden_mesh.perf.published import STEPS, layer_cases
-from golden_mesh.perf.rows import case_of, judge, table
+from golden_mesh.perf.rows import case_of, judge, read, table
 
 # Published microseconds on Wormhole chips, and the most that a price may miss them by.
 MATMUL = dict(kind="dram_sharded", arch="wormhole", k=128, n=448, w="bfp4", phases=1, width=4)
@@ -133,6 +133,8 @@ READ = {
     "but for a line": (
         dict(op="reduce_scatter_minimal_async", shape="32x256", comment="8 chips line"),
         dict(ring=False, name="reduce_scatter_async")),
+    "columns that a port pads": (
+        dict(op="topk", shape="32x16032", comment="shape inferred (vocabulary over 8)"), dict(n=512)),
     "the ring of today": (
         dict(op="reduce_scatter_minimal_async", shape="32x256", comment="8 chips new ring"),
         dict(ring=True, name="reduce_scatter")),
@@ -140,9 +142,9 @@ READ = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_a_row_is_read_as(name):
+def test_a_row_is_read_as(tmp_path, name):
     changed, expected = READ[name]
-    case = case_of(FULL | changed)
+    case = case_of(read(written(tmp_path / "rows.csv", [FULL | changed]))[0])
     assert {field: getattr(case, field) for field in expected} == expected
 
 

@@ -247,9 +247,13 @@ def embedding(c: Case, k) -> float:
 
 
 def topk(c: Case, k) -> float:
-    """Several cores take a power of two of columns; a single core takes another width (rows: 31,040 columns)."""
+    """Cores sort a share of a power of two of columns, and one more merges them. A single core takes another width
+    (rows: 31,040 columns).
+    """
     columns = c.n * TILE
-    return k.start + columns / 1e3 * (k.many if columns & (columns - 1) == 0 or c.cores > 1 else k.single)
+    if c.cores <= 1 and columns & (columns - 1):
+        return k.start + columns / 1e3 * k.single
+    return k.start + columns / 1e3 * k.many * 64 / (c.cores // 2 * 2 or 64)
 
 
 def argmax(c: Case, k) -> float:

@@ -288,7 +288,8 @@ def _read_beside(rows: list[dict]) -> None:
     """Adds what other rows of a source tell.
 
     - Heads of q and k, where the source has one pair of numbers: in a text, or as the columns of its heads.
-    - Columns of a topk: those of the widest matmul, padded to a power of two as ports do.
+    - Columns of a topk, where they are not told or inferred: those of the widest matmul, padded to a power of two as ports
+      do.
     - Cores of a sharded activation before a DRAM-sharded matmul. Reports print the whole grid for a binary.
     """
     told, columns, widest = defaultdict(set), defaultdict(dict), defaultdict(int)
@@ -312,8 +313,10 @@ def _read_beside(rows: list[dict]) -> None:
             found = shapes(row.get("shape") or "")
             if found and (row.get("source"), found[0][-1]) in inner:
                 row[SHARDS] = max((n for n in (8, 16, 24, 32) if _tiles(found[0]) % n == 0), default=0)
-        if kind_of(name_of(row["op"] or "")) == "topk" and not shapes(row.get("shape") or ""):
-            if width := widest[row.get("source")]:
+        if kind_of(name_of(row["op"] or "")) == "topk":
+            found = shapes(row.get("shape") or "")
+            inferred = "inferred" in (row.get("comment") or "")
+            if width := widest[row.get("source")] if not found else found[0][-1] * inferred:
                 row["shape"] = f"{TILE}x{1 << (width - 1).bit_length()}"
 
 
