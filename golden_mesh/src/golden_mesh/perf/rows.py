@@ -288,8 +288,7 @@ def _read_beside(rows: list[dict]) -> None:
     """Adds what other rows of a source tell.
 
     - Heads of q and k, where the source has one pair of numbers: in a text, or as the columns of its heads.
-    - Columns of a topk, where they are not told or inferred: those of the widest matmul, padded to a power of two as ports
-      do.
+    - Columns of a topk, padded to a power of two as ports do: the inferred ones, or those of the widest matmul.
     - Cores of a sharded activation before a DRAM-sharded matmul. Reports print the whole grid for a binary.
     """
     told, columns, widest = defaultdict(set), defaultdict(dict), defaultdict(int)
