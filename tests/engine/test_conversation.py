@@ -23,7 +23,7 @@ def conversation(tokenizer):
 
 def answer(generator, prompt, tokenizer, stop, most):
     stream = tokenizer.detokenizer(stop)
-    for token in generator.generate([prompt.ids], most, stop_ids=tokenizer.stop_ids):
+    for token in generator.generate([prompt], most, stop_ids=tokenizer.stop_ids):
         stream.add(token.id, last=token.last)
         if stream.stopped:
             generator.cancel(0)
@@ -42,15 +42,15 @@ def test_the_next_turn_computes_only_what_is_new(conversation, replica, tokenize
     computed = []
     for question in QUESTIONS:
         prompt = conversation.prompt(question)
-        known = len(os.path.commonprefix([computed, prompt.ids]))
+        known = len(os.path.commonprefix([computed, prompt]))
         stream = answer(generator, prompt, tokenizer, stop, most)
         first, end = computed_chunks.pop()
-        assert not computed_chunks and end == len(prompt.ids)
+        assert not computed_chunks and end == len(prompt)
         # Whole blocks are known. The key of the last token of a cut answer is not computed.
         assert known - BLOCK - 1 <= first <= known
-        conversation.add_answer(prompt, stream.text, stream.ids)
+        conversation.add_answer(stream.text, stream.ids)
         ended = stream.ids[-1] in tokenizer.stop_ids  # the template writes this token
-        computed = prompt.ids + list(stream.ids[: len(stream.ids) - ended])
+        computed = prompt + list(stream.ids[: len(stream.ids) - ended])
     assert first > 0, "nothing was known"
     (again,) = [answer(Generator([replica]), prompt, tokenizer, stop, most).ids]
     assert again == stream.ids, "with nothing known it is another text"
@@ -62,17 +62,17 @@ def test_a_prompt_equals_the_templates_whole_conversation(conversation, tokenize
     for question, ids in (("Hi.", "A B"), ("More.", "Yes")):
         prompt = conversation.prompt(question)
         turns.append({"role": "user", "content": question})
-        assert tokenizer.hf.decode(prompt.ids) == tokenizer.apply_chat_template(turns)
+        assert tokenizer.hf.decode(prompt) == tokenizer.apply_chat_template(turns)
         spelled = [id for letter in ids for id in tokenizer.hf.encode(letter, add_special_tokens=False)]
-        conversation.add_answer(prompt, ids, spelled + [max(tokenizer.stop_ids)])
+        conversation.add_answer(ids, spelled + [max(tokenizer.stop_ids)])
         turns.append({"role": "assistant", "content": ids})
-        assert conversation.prompt("?").ids[: len(prompt.ids) + len(spelled)] == prompt.ids + spelled
+        assert conversation.prompt("?")[: len(prompt) + len(spelled)] == prompt + spelled
 
 
 def test_a_text_is_cut_at_the_end_of_the_shown_text(conversation, tokenizer):
-    prompt = conversation.prompt("Count.")
-    conversation.add_answer(prompt, "3, 4", tokenizer.hf.encode("3, 4, 5"))
-    assert tokenizer.hf.decode(conversation.prompt("On.").ids) == tokenizer.apply_chat_template(
+    conversation.prompt("Count.")
+    conversation.add_answer("3, 4", tokenizer.hf.encode("3, 4, 5"))
+    assert tokenizer.hf.decode(conversation.prompt("On.")) == tokenizer.apply_chat_template(
         [
             {"role": "user", "content": "Count."},
             {"role": "assistant", "content": "3, 4"},

@@ -34,10 +34,12 @@ def test_a_conversation_is_tokenized_as_by_hugging_face(vocabulary, name, templa
     for question, answer in (("Hi.", "print( 'start' )\n"), ("More?", "Yes , 3"), ("And?", "你好"), ("Bye.", "")):
         prompt = conversation.prompt(question)
         turns.append({"role": "user", "content": question})
-        assert prompt.ids == tokenizer.hf.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
-        whole = tokenizer.encode_chat(prompt.chat + answer + "stop" * (end == "at a stop string"))
-        ids = whole[len(prompt.ids) :] + [tokenizer.hf.eos_token_id] * (end == "whole")
+        assert prompt == tokenizer.hf.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
+        whole = tokenizer.encode_chat(
+            tokenizer.apply_chat_template(turns) + answer + "stop" * (end == "at a stop string")
+        )
+        ids = whole[len(prompt) :] + [tokenizer.hf.eos_token_id] * (end == "whole")
         stream = tokenizer.detokenizer(["stop"])
         shown = "".join(stream.add(id, last=n == len(ids)) for n, id in enumerate(ids, 1))
-        conversation.add_answer(prompt, shown, ids)
+        conversation.add_answer(shown, ids)
         turns.append({"role": "assistant", "content": shown})

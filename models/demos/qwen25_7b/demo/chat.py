@@ -9,7 +9,7 @@ from ..cli.terminal import complain, say
 from ..config.sampling import SamplingParams
 from ..engine.open_model import OpenModel
 from ..evaluation.degenerate import degenerate
-from ..text.tokenizer import ChatPrompt, Conversation
+from ..text.tokenizer import Conversation
 
 PROMPT = "> "
 HELP = "/reset begins a new conversation; /exit or Ctrl-D leaves; Ctrl-C stops an answer"
@@ -87,23 +87,23 @@ class Chat:
 
     def _take_turn(self, conversation: Conversation, message: str) -> None:
         prompt = conversation.prompt(message)
-        if len(prompt.ids) >= self._context:
+        if len(prompt) >= self._context:
             full = self._full_context()
-            say(f"({full} The message, with {len(prompt.ids)} tokens in all, was not taken.)\n")
+            say(f"({full} The message, with {len(prompt)} tokens in all, was not taken.)\n")
             return
         text, ids, end = self._answer(prompt)
-        conversation.add_answer(prompt, text, ids)
+        conversation.add_answer(text, ids)
         say(f"{end}\n")
         if found := degenerate(text):
             complain(f"the answer is degenerate: {found}")
 
-    def _answer(self, prompt: ChatPrompt) -> tuple[str, list[int], str]:
+    def _answer(self, prompt: Sequence[int]) -> tuple[str, list[int], str]:
         """Show the answer; return its text, its token ids, and a line that says why it was cut."""
         self._interrupted = False
-        room = self._context - len(prompt.ids)
+        room = self._context - len(prompt)
         new_tokens = min(room, self._max_new_tokens or room)
         text, ids = "", []
-        deltas = self._model.generate([prompt.ids], new_tokens, self._sampling, stop=self._stop)
+        deltas = self._model.generate([prompt], new_tokens, self._sampling, stop=self._stop)
         with closing(deltas):
             for delta in deltas:
                 say(delta.text, end="")

@@ -96,9 +96,9 @@ def _score(predictions: Iterable, sample: Sample, reading: Reading) -> Score:
             places = list(zip(prediction.texts, prediction.positions))
             rows = [row for row, (text, position) in enumerate(places) if position in scored[text]]
             if rows:
-                part = prediction.select(rows)
-                following = [sample.texts[t][p + 1] for t, p in zip(part.texts, part.positions)]
-                reference = reading.logits(part.texts, part.positions)
-                parts.append(compare(part.logits, reference, torch.tensor(following)))
+                texts, positions = zip(*(places[row] for row in rows))
+                following = [sample.texts[text][position + 1] for text, position in zip(texts, positions)]
+                reference = reading.logits(texts, positions)
+                parts.append(compare(prediction.logits[rows], reference, torch.tensor(following)))
                 bar.update(len(rows))
     return Score.join(parts)

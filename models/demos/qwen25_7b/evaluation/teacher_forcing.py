@@ -20,10 +20,6 @@ class Prediction(NamedTuple):
     positions: list[int]  # row r follows the token at positions[r] of its text
     logits: torch.Tensor  # [rows, vocab_size]
 
-    def select(self, rows: list[int]) -> "Prediction":
-        """These rows alone."""
-        return Prediction([self.texts[row] for row in rows], [self.positions[row] for row in rows], self.logits[rows])
-
 
 def predict_with_decode(replicas: Sequence[Replica], texts: Sequence[ForcedText]) -> Iterator[Prediction]:
     """Predictions after each prompt's last token, and after each further token but a text's last.

@@ -1,6 +1,5 @@
 """Text to token ids and back: the chat template, stop strings, and the token ids of a conversation."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Collection, Optional, Sequence
 
@@ -144,15 +143,6 @@ class Detokenizer:
         return max((len(begin) for begin in begun if text.endswith(begin)), default=0)
 
 
-@dataclass(frozen=True)
-class ChatPrompt:
-    """One turn's prompt: the whole conversation up to where its answer begins."""
-
-    message: str
-    chat: str  # in the chat template
-    ids: list[int]
-
-
 class Conversation:
     """The turns of a chat as token ids.
 
@@ -168,24 +158,27 @@ class Conversation:
         self._chat = ""  # the turns in the template, up to the end of the last answer's text
         self._ids: list[int] = []  # of _chat
 
-    def prompt(self, message: str) -> ChatPrompt:
-        """Return the next turn's prompt; `add_answer` makes it part of the conversation.
+    def prompt(self, message: str) -> list[int]:
+        """Return the token ids of the conversation and the next turn, up to where the answer begins.
 
-        UserError where the template fails.
+        `add_answer` makes the turn part of the conversation. UserError where the template fails.
         """
         turn = {"role": "user", "content": message}
         chat = self._tokenizer.apply_chat_template([*self.turns, turn])
         added = tuple(self._tokenizer.hf.get_added_vocab())
         new = chat[len(self._chat) :]
         if chat.startswith(self._chat) and new.startswith(added):
-            return ChatPrompt(message, chat, self._ids + self._tokenizer.encode_chat(new))
-        # Also where a template writes earlier turns in another way than the newest.
-        return ChatPrompt(message, chat, self._tokenizer.encode_chat(chat))
+            ids = self._ids + self._tokenizer.encode_chat(new)
+        else:  # also where a template writes earlier turns in another way than the newest
+            ids = self._tokenizer.encode_chat(chat)
+        self._asked = turn, chat, ids
+        return ids
 
-    def add_answer(self, prompt: ChatPrompt, answer: str, ids: Sequence[int]) -> None:
-        """Add a turn. answer: the text that was shown. ids: all tokens, also those after a stop string."""
-        self.turns += [{"role": "user", "content": prompt.message}, {"role": "assistant", "content": answer}]
+    def add_answer(self, answer: str, ids: Sequence[int]) -> None:
+        """Add the last prompt's turn. answer: the text that was shown. ids: all tokens, also after a stop string."""
+        turn, chat, prompt_ids = self._asked
+        self.turns += [turn, {"role": "assistant", "content": answer}]
         # The template writes the token that ends a turn.
         kept = list(ids[:-1] if ids and ids[-1] in self._stop_ids else ids)
         whole = self._tokenizer.hf.backend_tokenizer.decode(kept) == answer
-        self._chat, self._ids = (prompt.chat + answer, prompt.ids + kept) if whole else ("", [])
+        self._chat, self._ids = (chat + answer, prompt_ids + kept) if whole else ("", [])
