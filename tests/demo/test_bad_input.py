@@ -60,7 +60,8 @@ def test_an_option_that_cannot_be(refused, argv, named):
      ('{"question": "a"}\n{"question": "b"}', 'an object with a "prompt"'),
      ('{"messages": [{"role": "user", "content": "a"}]}', 'an object with a "prompt"'),
      ("What is 2 + 3?", "line 1: not JSON"),
-     ('["a", "  "]', "prompt 1"), ("\xff", "not UTF-8")],
+     ('["a", "  "]', "prompt 1"), ("\xff", "not UTF-8"),
+     ('["a", "half \\ud83d"]', "half \\ud83d")],
 )  # fmt: skip
 def test_a_file_of_prompts_that_is_none(refused, tmp_path, contents, named):
     file = tmp_path / "prompts.json"

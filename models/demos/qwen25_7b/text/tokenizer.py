@@ -62,12 +62,21 @@ class ChatTokenizer:
     def encode(self, prompt: str) -> list[int]:
         """Return a prompt's token ids, in the chat template if `instruct`."""
         if not self.instruct:
-            return self.hf.encode(prompt)
+            return self._ids(prompt)
         return self.encode_chat(self.apply_chat_template([{"role": "user", "content": prompt}]))
 
     def encode_chat(self, chat: str) -> list[int]:
         """Return the token ids of text that the template wrote, or of a part between two special tokens."""
-        return self.hf.encode(chat, add_special_tokens=False)
+        return self._ids(chat, add_special_tokens=False)
+
+    def _ids(self, text: str, **options) -> list[int]:
+        """UserError: half of a surrogate pair, as of an emoji that was cut in two, or a byte that is not UTF-8."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            near = ascii(text[max(0, error.start - 20) : error.end])
+            raise UserError(f"{near} in a prompt is no text: UTF-8 cannot hold its last character") from error
+        return self.hf.encode(text, **options)
 
     def detokenizer(self, stop: Sequence[str] = ()) -> "Detokenizer":
         return Detokenizer(self.hf, stop)
