@@ -36,6 +36,12 @@ PUBLISHED = {
         Case("collective", "wormhole", "all_gather", chips=8, ring=True, x="bfp4", bytes=5898240), 680.0, 0.1),
     "all-gather on a ring of four": (
         Case("collective", "blackhole", "all_gather", chips=4, ring=True, links=2, bytes=524288), 12.9, 0.3),
+    "reduce-scatter of eight Blackhole chips, 1 MB (tt-metal issue 54687)": (
+        Case("collective", "blackhole", "reduce_scatter", chips=8, ring=True, links=2, bytes=1 << 20, alone=True),
+        26.0, 0.1),
+    "and 3 MB": (
+        Case("collective", "blackhole", "reduce_scatter", chips=8, ring=True, links=2, bytes=3 << 20, alone=True),
+        60.5, 0.2),
     "the reduce-scatter of a port's step": (
         Case("collective", "wormhole", "reduce_scatter_async", chips=8, ring=True, bytes=229376), 66.6, 0.1),
     "blocks of the library's choice": (
