@@ -27,62 +27,6 @@ RESOURCES = {"max_model_len": 2048, "max_num_seqs": 32, "block_size": 64}  # of 
 PORT = 20000  # tt-model's
 OVERRIDES = "opencv-python-headless==4.11.0.86\nnumpy>=1.24.4,<2\n"  # as in scripts/vllm_venv.sh
 
-INSTALL = """\
-#!/bin/sh
-# Makes the environment with ttnn, vLLM and Tenstorrent's plugin, ./venv or the directory that is named. A second call
-# goes on where the first one stopped.
-set -eu
-cd "$(dirname "$0")"
-exec sh scripts/vllm_venv.sh "${1:-${VENV:-venv}}" scripts/find_python.sh
-"""
-RUN = """\
-#!/bin/sh
-# Starts the server. Arguments are options of vllm serve. MODEL and MESH_DEVICE replace the bundle's own. With
-# TT_MODEL_PRINT=1 it prints the command instead, as `tt-model serve ID --print` asks. Without --port it listens where
-# `tt-model curl` asks.
-set -eu
-here=$(cd "$(dirname "$0")" && pwd)
-export MESH_DEVICE="${MESH_DEVICE:-@MESH@}"
-# Where `tt-model pull --with-weights` puts them, by its version: a folder, or a cache of the hub.
-model=@MODEL@
-if [ -z "${MODEL:-}" ] && [ -e "$here/weights/config.json" ]; then
-    model=$here/weights
-    set -- --served-model-name @NAME@ @MODEL@ "$@"
-elif [ -d "$here/.hf" ]; then
-    export HF_HOME="${HF_HOME:-$here/.hf}"
-fi
-set -- --port @PORT@ @LENGTHS@ "$@"
-set -- "${VENV:-$here/venv}/bin/python" "$here/scripts/serve.py" "${MODEL:-$model}" "$@"
-if [ "${TT_MODEL_PRINT:-}" = 1 ]; then
-    for word in env "MESH_DEVICE=$MESH_DEVICE" ${HF_HOME:+"HF_HOME=$HF_HOME"} "$@"; do
-        printf "'%s' " "$(printf %s "$word" | sed "s/'/'\\\\\\\\''/g")"
-    done
-    echo
-    exit 0
-fi
-exec "$@"
-"""
-CARD = """\
----
-base_model: @MODEL@
-pipeline_tag: text-generation
-tags: [tenstorrent, ttnn, vllm]
----
-
-# @MODEL@ on @MESH@
-
-A port to TT-NN, served by vLLM with Tenstorrent's plugin. The code has the license in LICENSE, the weights have that of
-@MODEL@.
-
-    sh install.sh
-    sh run.sh
-
-The server listens on port @PORT@, or on another one by `--port`.
-
-Not measured: nothing here has run on silicon. Texts and logits were compared with Hugging Face's on a model of the
-chips in software. Speed on @MESH@, start time and power are unknown.
-"""
-
 
 def architecture(model: str) -> str:
     """Return the architecture of a hub id, by its config.json. UserError: a directory, out of reach, or not served."""
@@ -146,9 +90,7 @@ def write_bundle(kind: MachineKind, model: str, out: Path) -> None:
         "vllm_models/qwen25_7b/vllm_metadata.json": json.dumps(metadata, indent=2),
         "requirements.txt": "\n".join(pins) + "\n",
         "vllm-overrides.txt": OVERRIDES,
-        "install.sh": INSTALL,
-        "run.sh": RUN,
-        "README.md": CARD,
+        **{file.name: file.read_text() for file in (HERE / "scripts/bundle").iterdir()},
     }.items():
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         for key, value in values.items():

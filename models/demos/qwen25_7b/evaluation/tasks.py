@@ -40,7 +40,8 @@ class TasksCommand:
         models.add_argument("--max-seq-len", default=CONTEXT, help=context, **number(2))
         machine = parser.add_argument_group("machine")
         add_machine(machine)
-        machine.add_argument("--tp", metavar="N,...", help=f"chips of a replica, one run for each {TP_DEFAULT}")
+        tp = f"chips of a replica, one run for each {TP_DEFAULT}"
+        machine.add_argument("--tp", type=_numbers, default=[None], metavar="N,...", help=tp)
         option = parser.add_argument_group("questions").add_argument
         names = "comma-separated names of lm-eval's tasks; most download their data"
         option("--tasks", default="", metavar="NAMES", help=names)
@@ -62,7 +63,7 @@ class TasksCommand:
         model = EvaluatedModel.open(args.model)
         for recipe in args.recipes:
             recipe.check_layers(model.config.num_hidden_layers)
-        splits = [split_for(model.config, args.mesh, tp) for tp in _tensor_parallel(args.tp)]
+        splits = [split_for(model.config, args.mesh, tp) for tp in args.tp]
         context = min(args.max_seq_len, model.config.context)
         if questions and args.max_new_tokens >= context:
             raise UserError(
@@ -89,14 +90,8 @@ class TasksCommand:
         say(f"\n{file}")
 
 
-def _tensor_parallel(value: str | None) -> list[int | None]:
-    """The numbers of --tp."""
-    if value is None:
-        return [None]
-    try:
-        return [int(word) for word in value.split(",")]
-    except ValueError:
-        raise UserError(f"--tp takes numbers separated by commas, got {value!r}") from None
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in text.split(",")]
 
 
 def _runs(args, names, questions, model, splits) -> Iterator[tuple]:
