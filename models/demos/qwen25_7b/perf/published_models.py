@@ -1,12 +1,13 @@
-"""The splits that hold each checkpoint of the Qwen2.5 family on every machine."""
+"""The context that each machine has for the models of the Qwen2.5 family."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..cli.terminal import markdown
-from ..config import QWEN25_7B, DecoderConfig, Recipe
-from ..config.rope import Llama3
+from ..config import DecoderConfig, Recipe
 from ..errors import UserError
+from ..files import read_json
 from ..plans.blocks import BLOCK, blocks_for
 from ..plans.chip import Chip
 from ..plans.decode_plan import DecodePlan
@@ -19,59 +20,12 @@ from ..plans.planner import check_decode, max_prefill_rows
 SHORTEST = 1024  # tokens: a context below this is no use for 32 users, so fewer users get this one
 
 
-def _size(
-    layers: int, hidden: int, heads: int, kv_heads: int, mlp: int, vocab: int, tied: bool = False
-) -> DecoderConfig:
-    """As Qwen2.5-Coder has it: with 32768 positions."""
-    return replace(
-        QWEN25_7B,
-        num_hidden_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=hidden // heads,
-        intermediate_size=mlp,
-        vocab_size=vocab,
-        tie_word_embeddings=tied,
-    )
-
-
-SIZES = {
-    "0.5B": _size(24, 896, 14, 2, 4864, 151936, tied=True),
-    "1.5B": _size(28, 1536, 12, 2, 8960, 151936, tied=True),
-    "3B": _size(36, 2048, 16, 2, 11008, 151936, tied=True),
-    "7B": QWEN25_7B,
-    "14B": _size(48, 5120, 40, 8, 13824, 152064),
-    "32B": _size(64, 5120, 40, 8, 27648, 152064),
-    "72B": _size(80, 8192, 64, 8, 29568, 152064),
-}
-
-
-# Other families that are published for these machines, from their config.json.
-FAMILIES = {
-    "Qwen3-8B": replace(
-        _size(36, 4096, 32, 8, 12288, 151936),
-        architecture="Qwen3ForCausalLM",
-        qkv_bias=False,
-        head_norms=True,
-        max_position_embeddings=40960,
-    ),
-    "Llama-3.1-8B": replace(
-        _size(32, 4096, 32, 8, 14336, 128256),
-        architecture="LlamaForCausalLM",
-        qkv_bias=False,
-        rms_norm_eps=1e-5,
-        rope_theta=5e5,
-        rope_scaling=Llama3(
-            factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192
-        ),
-        max_position_embeddings=131072,
-        bos_token_id=128000,
-        eos_token_ids=(128001, 128008, 128009),
-    ),
-}
-
-
+# config.json's fields of Qwen2.5 by size, with Coder's 32768 positions, and of other families that are published for
+# these machines.
+SIZES, FAMILIES = (
+    {name: DecoderConfig.from_dict(fields, source=name) for name, fields in models.items()}
+    for models in read_json(Path(__file__).with_name("sizes.json")).values()
+)
 LONGEST = 131072  # positions of a checkpoint of the family, without the 1M models
 QWEN25 = {f"Qwen2.5-{name}": replace(config, max_position_embeddings=LONGEST) for name, config in SIZES.items()}
 
