@@ -89,7 +89,7 @@ FILES = {
     "another architecture": (dict(arch="grayskull"), False),
     "an unknown operation": (dict(op="FancyNewDeviceOperation"), False),
     "no operation": (dict(op=""), False),
-    "a fused collective": (dict(op="AllGatherMatmulAsyncDeviceOperation"), False),
+    "a fused collective": (dict(op="AllGatherMinimalMatmulAsyncOp"), False),
     "said to be doubtful": (dict(comment="doubtful: four times slower"), False),
     "several operations": (dict(op="slice", shape="1x6", comment="start not on a tile: untilize, slice"), False),
     "a norm": (dict(op="LayerNormDeviceOperation", shape="32x4096"), True),

@@ -5,7 +5,7 @@ import re
 # The first match of an operation's name, in lower case without underscores and without "DeviceOperation".
 KINDS = (
     (
-        r"sparse|matmulrs|matmulreducescatter|allgathermatmul|gatherconcat|createheadsdevice|scattercreate|intimg|seed",
+        r"sparse|matmulrs|matmul\w*reducescatter|gather\w*matmul|gatherconcat|createheadsdevice|scattercreate|intimg|seed",
         "",
     ),
     (r"matmul|^linear", "matmul"),
