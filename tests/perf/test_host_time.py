@@ -22,9 +22,11 @@ from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.mesh import traces_available
+from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+from models.demos.qwen25_7b.weights.model_weights import builder
 
 USERS = 32
 LIMIT = 200e-6  # seconds
@@ -99,9 +101,8 @@ def vllm_model(device: ttnn.MeshDevice, vocab_size: int) -> QwenForCausalLM:
     """The vLLM class with one layer."""
     config = DecoderConfig.from_json(SMALL_CHECKPOINT / "config.json")
     config = replace(config, num_hidden_layers=1, vocab_size=vocab_size, max_position_embeddings=MAX_LEN)
-    size = dict(slots=USERS, max_seq_len=MAX_LEN)
-    loaded = TtTransformer.load(device, random_weights(config), config, BFP8, **size)
-    model = QwenForCausalLM(loaded, USERS)
+    model_config = TtModelConfig.make(device, config, BFP8, slots=USERS, max_seq_len=MAX_LEN)
+    model = QwenForCausalLM(TtTransformer(device, builder(random_weights(config)), model_config), USERS)
     blocks = table_width(MAX_LEN, VLLM_BLOCK) + 1
     shape = blocks, model.model.model_config.parallel.kv_heads, VLLM_BLOCK, config.head_dim
     model.allocate_kv_cache(shape, torch.bfloat16, config.num_hidden_layers)

@@ -90,8 +90,9 @@ class Replica:
         queues: int = 1,
         speculate: int = 1,
     ) -> "Replica":
-        """Load a model with caches for `users` sequences of up to max_seq_len tokens. source: as in TtTransformer.load.
+        """Load a model with caches for `users` sequences of up to max_seq_len tokens.
 
+        source: a Checkpoint, a state dict, or an open_checkpoint result, whose packed weights come from its cache.
         block: tokens in a block of the cache. UserError, before a weight is read: the DRAM of the chips is too small.
         """
         check_block(block)

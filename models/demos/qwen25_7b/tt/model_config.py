@@ -9,7 +9,7 @@ from ..errors import UserError
 from ..plans.decode_plan import DecodePlan
 from ..plans.memory_budget import MemoryBudget, memory_budget
 from ..plans.model_table import ModelTable
-from ..plans.parallel_plan import MAX_USERS, ParallelPlan
+from ..plans.parallel_plan import ParallelPlan
 from ..plans.planner import check_decode, fit_prefill_layers, max_prefill_rows
 from ..plans.prefill_plan import PrefillPlan
 from .placement import chip_of, chips_in_row, links_between, row_topology
@@ -26,12 +26,10 @@ class TtModelConfig(ModelTable):
     def make(
         cls, mesh_device: ttnn.MeshDevice, config: DecoderConfig, recipe: Recipe, *, slots: int, max_seq_len: int
     ) -> "TtModelConfig":
-        """The configuration for at least `slots` slots, each of up to max_seq_len tokens on a row of the mesh.
+        """The configuration for at least `slots` slots, 1 to 32, each of up to max_seq_len tokens on a row of the mesh.
 
-        UserError for a number out of range, and for a model that no plan fits into a core's L1.
+        UserError for a context longer than the model's, and for a model that no plan fits into a core's L1.
         """
-        if not 1 <= slots <= MAX_USERS:
-            raise UserError(f"slots must be 1 to {MAX_USERS}, got {slots}")
         if not 1 <= max_seq_len <= config.context:
             raise UserError(f"max_seq_len must be 1 to the model's {config.context} tokens, got {max_seq_len}")
         parallel, chip = ParallelPlan.make(config, chips_in_row(mesh_device)), chip_of(mesh_device)

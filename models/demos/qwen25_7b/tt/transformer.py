@@ -3,19 +3,17 @@
 Attention and the MLP have files of their own.
 """
 
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Sequence
 
 import torch
 import ttnn
 from tqdm import tqdm
 
-from ..config import DecoderConfig, Recipe
 from ..plans.decode_plan import DecodePlan
 from ..plans.grids import TILE, Shards
 from ..plans.model_table import Layer, Weight
 from ..plans.prefill_plan import PrefillPlan
-from ..weights.cache import packed_weights
-from ..weights.model_weights import BuildShard, TensorSource
+from ..weights.model_weights import BuildShard
 from .attention import TtKVCache, TtQwenAttention
 from .inputs import AnyPrefillInputs, DecodeInputs
 from .linear import TtAllReduce, TtLinear, compute_config
@@ -27,7 +25,8 @@ from .sampler import TtPenalties, TtSampler
 
 
 class TtTransformer:
-    """The model on a row of chips. The KV caches are separate: every forward takes one for each layer.
+    """The model on a row of chips, or on each row of a mesh. The KV caches are separate: every forward takes one for
+    each layer.
 
     UserError, before a weight is read, if the model does not fit the chips' DRAM.
     """
@@ -51,24 +50,6 @@ class TtTransformer:
         self.lm_head = TtLMHead(mesh_device, build, model_config)
         self.sampler = TtSampler(mesh_device, model_config)
         self.penalties = TtPenalties(mesh_device, model_config)
-
-    @classmethod
-    def load(
-        cls,
-        mesh_device: ttnn.MeshDevice,
-        source: TensorSource | Mapping[str, torch.Tensor],
-        config: DecoderConfig,
-        recipe: Recipe,
-        *,
-        slots: int,
-        max_seq_len: int,
-    ) -> "TtTransformer":
-        """Return the model on a row of chips, or on each row of a mesh.
-
-        source: a Checkpoint, a state dict, or an open_checkpoint result, whose packed weights come from its cache.
-        """
-        model_config = TtModelConfig.make(mesh_device, config, recipe, slots=slots, max_seq_len=max_seq_len)
-        return cls(mesh_device, packed_weights(source, model_config), model_config)
 
     def forward_decode(self, inputs: DecodeInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
         """One token a slot -> each chip's logits shards [1, 1, 32, columns] (TtLMHead); row u is slot u's."""

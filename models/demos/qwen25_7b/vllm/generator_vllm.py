@@ -23,8 +23,9 @@ from ..plans.memory_budget import cache_tokens
 from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import ParallelPlan
 from ..tt.attention import TtKVCache, allocate_caches
+from ..tt.model_config import TtModelConfig
 from ..tt.transformer import TtTransformer
-from ..weights.cache import open_checkpoint
+from ..weights.cache import open_checkpoint, packed_weights
 from .inputs import DecodeState, PromptLengths, SlotParams, own_tokens, slot_params, token_counts
 from .startup import (
     check_caches,
@@ -95,9 +96,10 @@ class QwenForCausalLM:
         cls._revision = vllm_config and vllm_config.model_config.revision
         config = DecoderConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
         checkpoint = open_checkpoint(hf_config._name_or_path, revision=cls._revision)
-        model = TtTransformer.load(
-            mesh_device, checkpoint, config, cls._recipe, slots=max_batch_size, max_seq_len=max_seq_len
+        model_config = TtModelConfig.make(
+            mesh_device, config, cls._recipe, slots=max_batch_size, max_seq_len=max_seq_len
         )
+        model = TtTransformer(mesh_device, packed_weights(checkpoint, model_config), model_config)
         return cls(model, max_batch_size)
 
     @classmethod
