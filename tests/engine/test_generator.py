@@ -51,12 +51,9 @@ def generator(replica):
 
 
 @pytest.fixture(scope="module")
-def alone(replica, prompts, tokenizer):
-    """The tokens of each prompt served alone."""
-    answers = []
-    for prompt in prompts:
-        answers += written(Generator([replica]), [prompt], tokenizer)
-    return answers
+def alone(hf, prompts, tokenizer):
+    """The tokens of each prompt alone: Hugging Face's."""
+    return [greedy(hf, prompt, NEW_TOKENS, tokenizer.stop_ids) for prompt in prompts]
 
 
 def written(generator, prompts, tokenizer, **options) -> list[list[int]]:

@@ -13,6 +13,7 @@ from models.demos.qwen25_7b.engine.input_batch import InputBatch
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.engine.speculation import Draft
 from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table
+from models.demos.qwen25_7b.tt.mesh import traces_available
 from tests.caches import cache_tensors, read_caches
 from tests.generation import generate
 from tests.metrics import assert_equal
@@ -63,8 +64,12 @@ def plain(replica, queues):
 
 
 @pytest.fixture(scope="module")
-def expected(plain, cases) -> list[list[int]]:
-    return written(Generator([plain]), cases, ())
+def expected(replica, cases, queues) -> list[list[int]]:
+    """The answers of plain steps."""
+    plain = Replica(replica.model, replica.caches, traced=traces_available(), queues=queues, users=USERS)
+    answers = written(Generator([plain]), cases, ())
+    plain.close()
+    return answers
 
 
 @pytest.fixture
