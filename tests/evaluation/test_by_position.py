@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
-from models.demos.qwen25_7b.evaluation.by_position import buckets_from
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel
-from models.demos.qwen25_7b.evaluation.texts import HELD_OUT
+from models.demos.qwen25_7b.evaluation.texts import HELD_OUT, buckets_from
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.rounded import round_model
 from tests.families import hf_model
@@ -25,10 +24,12 @@ def small() -> EvaluatedModel:
 
 @pytest.mark.parametrize("text", [HELD_OUT, None], ids=["file", "chats"])
 def test_all_buckets_score_the_same_tokens_at_their_last_positions(small, text):
-    buckets = buckets_from(options((40, 100, 130), text=text), small)
-    assert [bucket.end for bucket in buckets] == [40, 100, 130]
-    texts, scored = buckets[-1].sample.texts, buckets[-1].sample.scored
-    for end, sample in ((bucket.end, bucket.sample) for bucket in buckets):
+    source = small.tokenizer(), small.directory, small.config.context
+    buckets = buckets_from(options((40, 100, 130), text=text), *source)
+    assert [sample.end for sample in buckets] == [40, 100, 130]
+    texts, scored = buckets[-1].texts, buckets[-1].scored
+    for sample in buckets:
+        end = sample.end
         assert sample.texts == [ids[-end - 1 :] for ids in texts] and sample.tokens > 0
         for ids, positions, longest, at in zip(sample.texts, sample.scored, texts, scored):
             assert all(end - 16 <= position < end for position in positions)

@@ -12,11 +12,10 @@ from ..errors import UserError
 from ..files import check_directory, write_json
 from ..plans.machines import Split
 from ..tt.mesh import command_queues, open_replicas
-from .by_position import Bucket, add_by_position, buckets_from
 from .divergence import score_decode, score_prefill, score_reading
 from .model import EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .reference import HuggingFace
-from .texts import add_sample, sample_from
+from .texts import Sample, add_by_position, add_sample, buckets_from, sample_from
 
 OUT = Path("generated/evaluation")  # git ignores it
 FOUR_BITS = "bfloat4_b"
@@ -48,12 +47,12 @@ class Evaluation:
     model: EvaluatedModel
     quantized: Optional[EvaluatedModel]  # the model after `quantize`
     split: Split
-    buckets: Sequence[Bucket]
+    buckets: Sequence[Sample]
     by_position: bool
     backend: str  # what is below ttnn
 
     def __str__(self) -> str:
-        sample = self.buckets[-1].sample
+        sample = self.buckets[-1]
         how = "by position" if self.by_position else "decode"
         each = " in each bucket" if self.by_position else ""
         return (
@@ -62,7 +61,7 @@ class Evaluation:
         )
 
     def as_dict(self) -> dict:
-        sample = self.buckets[-1].sample
+        sample = self.buckets[-1]
         return {
             "model": self.model.name,
             "mesh": self.split.kind.name,
@@ -88,23 +87,28 @@ class Evaluation:
     def _read(self, model: EvaluatedModel, recipe: Optional[Recipe] = None) -> list:
         """Hugging Face's reading of each bucket."""
         hugging_face = HuggingFace(model.directory, recipe)
-        return [hugging_face.read(bucket.sample.texts) for bucket in self.buckets]
+        return [hugging_face.read(bucket.texts) for bucket in self.buckets]
 
     def _results(
         self, recipe: Recipe, model: EvaluatedModel, weights: str, devices: list, readings: list
     ) -> Iterator[dict]:
         in_formats = self._read(model, recipe) if self.by_position else readings
-        texts = self.buckets[-1].sample.texts
+        texts = self.buckets[-1].texts
         # One context for all buckets: the chunks of attention depend on it.
         with replicas_on(
-            devices, model.checkpoint, recipe, texts=len(texts), max_seq_len=len(texts[0]) - 1, queues=command_queues()
+            devices,
+            model.checkpoint,
+            recipe,
+            texts=len(texts),
+            max_seq_len=self.buckets[-1].end,
+            queues=command_queues(),
         ) as replicas:
             for bucket, reading, rounded in zip(self.buckets, readings, in_formats):
-                scores = {"decode": score_decode(replicas, bucket.sample, reading)}
+                scores = {"decode": score_decode(replicas, bucket, reading)}
                 kl_of_weights = None
                 if self.by_position:
-                    scores["prefill"] = score_prefill(replicas[0], bucket.sample, reading)
-                    kl_of_weights = float(score_reading(rounded, bucket.sample, reading).kl.mean())
+                    scores["prefill"] = score_prefill(replicas[0], bucket, reading)
+                    kl_of_weights = float(score_reading(rounded, bucket, reading).kl.mean())
                 for phase, score in scores.items():
                     conditions = {"recipe": asdict(recipe), "weights": weights, "phase": phase, "up to": bucket.end}
                     yield conditions | score.summary() | {"kl_of_weights": kl_of_weights}
@@ -164,11 +168,8 @@ class EvalCommand:
             recipe.check_layers(model.config.num_hidden_layers)
         quantized = args.quantized and _open_quantized(args.quantized, model)
         split = split_for(model.config, args.mesh, args.tp)
-        if by_position:
-            buckets = buckets_from(args, model)
-        else:
-            sample = sample_from(args, model.tokenizer(), model.directory, model.config.context)
-            buckets = [Bucket(len(sample.texts[0]) - 1, sample)]
+        source = model.tokenizer(), model.directory, model.config.context
+        buckets = buckets_from(args, *source) if by_position else [sample_from(args, *source)]
         check_directory("--out", args.out)
         backend = choose_backend(args.backend, split)
         evaluation = Evaluation(model, quantized, split, buckets, by_position, backend)

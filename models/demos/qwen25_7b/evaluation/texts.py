@@ -12,6 +12,7 @@ from ..files import read_text
 from ..reference.small import IGNORE, SMALL_CHECKPOINT, WEIGHTS, encode_chat, small_questions
 
 HELD_OUT = Path(__file__).with_name("held_out.txt")
+ENDS = (128, 512, 1024)  # tokens: the buckets' ends, unless --by-position names them
 
 
 class ForcedText(NamedTuple):
@@ -33,6 +34,11 @@ class Sample:
     @property
     def tokens(self) -> int:
         return sum(map(len, self.scored))
+
+    @property
+    def end(self) -> int:
+        """The position after the last token that the model reads."""
+        return len(self.texts[0]) - 1
 
     def without_first(self, tokens: int) -> "Sample":
         """The same scored tokens after prompts that lack their first `tokens` tokens."""
@@ -58,6 +64,26 @@ def add_sample(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return group
 
 
+def add_by_position(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--by-position",
+        nargs="?",
+        type=bucket_ends,
+        const=ENDS,
+        metavar="ENDS",
+        help="score decode and prefill in buckets that end at these positions, comma-separated; --steps tokens a "
+        f"bucket, prompts as long as needed (ENDS: {','.join(map(str, ENDS))})",
+    )
+
+
+def bucket_ends(value: str) -> tuple[int, ...]:
+    """The ends that an option names. ArgumentTypeError: they are not ascending numbers."""
+    ends = tuple(int(word) if word.isdecimal() else 0 for word in value.split(","))
+    if any(end <= before for before, end in zip((0, *ends), ends)):
+        raise argparse.ArgumentTypeError(f"takes ascending numbers of tokens, separated by commas, got {value!r}")
+    return ends
+
+
 def sample_from(args: argparse.Namespace, tokenizer, directory: Path, context: int) -> Sample:
     """The sample that the options of `add_sample` describe. context: the model's, in tokens."""
     if args.prompt_tokens + args.steps + 1 > context:
@@ -66,6 +92,26 @@ def sample_from(args: argparse.Namespace, tokenizer, directory: Path, context: i
             f"{context} positions: give less"
         )
     return sample(tokenizer, directory, args.text, count=args.texts, prompt_length=args.prompt_tokens, steps=args.steps)
+
+
+def buckets_from(args: argparse.Namespace, tokenizer, directory: Path, context: int) -> list[Sample]:
+    """Samples of the same scored tokens, one for each end of `add_by_position`, after prompts as long as needed.
+
+    A longer bucket begins the same text earlier, so what differs between buckets is the position alone.
+    UserError: the buckets do not fit the model, the text or --steps.
+    """
+    ends = args.by_position
+    for before, end in zip((1, *ends), ends):
+        if end - before < args.steps:
+            raise UserError(
+                f"--steps {args.steps} exceeds the bucket from position {before} to {end}: give fewer --steps, or "
+                "other ENDS to --by-position"
+            )
+    if ends[-1] > context:
+        raise UserError(f"--by-position {ends[-1]} exceeds the model's {context} positions: give less")
+    prompt = ends[-1] - args.steps
+    longest = sample(tokenizer, directory, args.text, count=args.texts, prompt_length=prompt, steps=args.steps)
+    return [longest.without_first(ends[-1] - end) for end in ends]
 
 
 def sample(tokenizer, directory: Path, file: Optional[Path], *, count: int, prompt_length: int, steps: int) -> Sample:
