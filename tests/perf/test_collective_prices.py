@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 from golden_mesh.perf.collective_prices import ROWS, SMALLEST, collective_seconds
+from golden_mesh.perf.constants import price
+from golden_mesh.perf.laws import GAP, Case
 
 from models.demos.qwen25_7b.config.recipe import AllReduceDtype
-from models.demos.qwen25_7b.perf.plan_tables import all_reduce_price
+from models.demos.qwen25_7b.perf.plan_tables import collectives
 from models.demos.qwen25_7b.plans.all_reduce_plan import SIZES, AllReducePlan, Topology
 from models.demos.qwen25_7b.plans.grids import TILE
 
@@ -36,6 +38,17 @@ def test_rows_end_at_the_same_size_and_more_bytes_beyond_them_cost_their_last_ra
     beyond = collective_seconds(*kind, 2 * last)
     assert 1.8e-6 * rows[-1] < beyond < 2.1e-6 * rows[-1]
     assert collective_seconds(*kind, 1) == 1e-6 * rows[0]
+
+
+def all_reduce_price(plan: AllReducePlan, links: int = 1) -> float:
+    """Microseconds of a step on Wormhole chips, gaps included."""
+    cases = (
+        Case(
+            "collective", "wormhole", c.op, bytes=c.tensor_bytes, chips=c.chips, ring=c.topology == "ring", links=links
+        )
+        for c in collectives(plan)
+    )
+    return sum(price(case).us + GAP for case in cases)
 
 
 def cheapest(

@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from golden_mesh.perf.constants import price
+from golden_mesh.perf.kinds import DTYPES
+from golden_mesh.perf.laws import Case
 
 from models.demos.qwen25_7b.bringup.ops import VARIANTS
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, RECIPES, DecoderConfig
-from models.demos.qwen25_7b.perf.plan_tables import decode_price, narrow
+from models.demos.qwen25_7b.perf.plan_tables import narrow
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
     NO_BLOCK,
@@ -77,6 +80,15 @@ def test_a_layer_of_the_7b_has_fewer_multicasts_than_within_shards(tp, before, a
     assert all(plan.widths[0] in timed and plan.in0_block_w in timed for plan in plans.values()), (
         "make bringup times both"
     )
+
+
+def decode_price(plan: DecodeMatmul) -> float:
+    """Microseconds of a decode matmul with float32 dest."""
+    arch = plan.chip.architecture.lower().split("_")[0]
+    case = Case(
+        "dram_sharded", arch, w=DTYPES[plan.weight], fp32=True, k=plan.k_tiles, n=plan.n_tiles, width=plan.in0_block_w
+    )
+    return price(case).us
 
 
 @pytest.mark.parametrize("tp", (1, 2, 4, 8))

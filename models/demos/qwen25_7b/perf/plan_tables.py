@@ -3,9 +3,6 @@
 from dataclasses import replace
 
 from golden_mesh.perf.collective_prices import Collective
-from golden_mesh.perf.constants import price
-from golden_mesh.perf.kinds import DTYPES
-from golden_mesh.perf.laws import GAP, Case
 
 from ..cli.terminal import markdown
 from ..config import BFP8_KV8, QWEN25_7B, DecoderConfig, Recipe
@@ -62,26 +59,6 @@ def collectives(plan: AllReducePlan) -> tuple[Collective, ...]:
     if plan.method == "all_reduce_async":
         return (Collective("all_gather", *how, plan.chips * size),)
     return Collective("reduce_scatter", *how, size), Collective("all_gather", *how, size)
-
-
-def all_reduce_price(plan: AllReducePlan, links: int = 1) -> float:
-    """Microseconds of a step on Wormhole chips, gaps included."""
-    cases = (
-        Case(
-            "collective", "wormhole", c.op, bytes=c.tensor_bytes, chips=c.chips, ring=c.topology == "ring", links=links
-        )
-        for c in collectives(plan)
-    )
-    return sum(price(case).us + GAP for case in cases)
-
-
-def decode_price(plan: DecodeMatmul) -> float:
-    """Microseconds of a decode matmul with float32 dest."""
-    arch = plan.chip.architecture.lower().split("_")[0]
-    case = Case(
-        "dram_sharded", arch, w=DTYPES[plan.weight], fp32=True, k=plan.k_tiles, n=plan.n_tiles, width=plan.in0_block_w
-    )
-    return price(case).us
 
 
 def sent(plan: AllReducePlan) -> int:
