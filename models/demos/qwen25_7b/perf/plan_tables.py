@@ -1,7 +1,5 @@
 """Counts from the plans: DRAM of a chip and bytes of a step, for every split."""
 
-from dataclasses import replace
-
 from golden_mesh.perf.collective_prices import Collective
 
 from ..cli.terminal import markdown
@@ -67,34 +65,24 @@ def sent(plan: AllReducePlan) -> int:
 
 
 def hops_table(config: DecoderConfig, recipe: Recipe, chip: Chip) -> str:
-    """The chain of multicasts of each decode matmul: with blocks within a core's x, and as planned."""
+    """The chain of multicasts of each decode matmul."""
     rows = []
     for tp in SPLITS:
         plans = ModelTable(config, ParallelPlan.make(config, tp), recipe, chip).decode_matmuls
         lm_head = [name for name in plans if name.startswith("LM head")]
         of_layer = [plan for name, plan in plans.items() if name not in lm_head]
         columns = ("QKV", "O", "gate + up" if "gate + up" in plans else "gate", "down")
-        cells = [_both(plans[name]) for name in columns]
-        before, after = (sum(plan.hops for plan in of) for of in (map(narrow, of_layer), of_layer))
-        rows.append((f"tp {tp}", *cells, "; ".join(_both(plans[name]) for name in lm_head), f"{before} to {after}"))
+        cells = [hops(plans[name]) for name in columns]
+        shards = "; ".join(hops(plans[name]) for name in lm_head)
+        rows.append((f"tp {tp}", *cells, shards, f"{sum(plan.hops for plan in of_layer)}"))
     title = (
         f"Recipe {recipe}, {chip.grid.x}x{chip.grid.y} cores. Hops of a matmul x us of weights a hop at "
-        f"{1e-9 * chip.matmul_bandwidth:.1f} GB/s a chip: with blocks within one core's x, to those planned. "
-        f"A planned block is the first with {1e6 * chip.hop:.0f} us of weights or more, and more than its partial sums "
+        f"{1e-9 * chip.matmul_bandwidth:.1f} GB/s a chip. A planned block is the first with {1e6 * chip.hop:.0f} us of weights or more, and more than its partial sums "
         "take, where L1 allows it. tp 8 joins gate and up where that saves padding."
     )
     header = ("split", "QKV", "O", "gate, up (each)", "down", "LM head", "hops a layer")
     return f"{title}\n\n{markdown(header, rows)}"
 
 
-def narrow(plan: DecodeMatmul) -> DecodeMatmul:
-    """The plan with a block within a core's x, as before tt-metal PR 55444."""
-    return replace(plan, in0_block_w=plan.widths[0])
-
-
 def hops(plan: DecodeMatmul) -> str:
     return f"{plan.hops} x {1e6 * plan.hop_seconds:.2f}"
-
-
-def _both(plan: DecodeMatmul) -> str:
-    return " to ".join(dict.fromkeys((hops(narrow(plan)), hops(plan))))
