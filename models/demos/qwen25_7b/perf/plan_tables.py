@@ -77,8 +77,9 @@ def hops_table(config: DecoderConfig, recipe: Recipe, chip: Chip) -> str:
         rows.append((f"tp {tp}", *cells, shards, f"{sum(plan.hops for plan in of_layer)}"))
     title = (
         f"Recipe {recipe}, {chip.grid.x}x{chip.grid.y} cores. Hops of a matmul x us of weights a hop at "
-        f"{1e-9 * chip.matmul_bandwidth:.1f} GB/s a chip. A planned block is the first with {1e6 * chip.hop:.0f} us of weights or more, and more than its partial sums "
-        "take, where L1 allows it. tp 8 joins gate and up where that saves padding."
+        f"{1e-9 * chip.matmul_bandwidth:.1f} GB/s a chip. A planned block is the first with {1e6 * chip.hop:.0f} us of "
+        "weights or more, and more than its partial sums take, where L1 allows it. tp 8 joins gate and up where that "
+        "saves padding."
     )
     header = ("split", "QKV", "O", "gate, up (each)", "down", "LM head", "hops a layer")
     return f"{title}\n\n{markdown(header, rows)}"
