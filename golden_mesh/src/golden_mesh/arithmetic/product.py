@@ -179,10 +179,11 @@ def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor, kernel: Ke
     rows = _padded(source_b(rows, kernel), below=-count % ROWS)
     width = columns + -columns % COLUMNS
     step = max(STEP, WIDENED // width // STEP * STEP)
-    total = None
-    for start in range(0, inner, step):
-        left, right = rows[:, start : start + step], _widened(_cut(weight[start : start + step], kernel), width)
-        total = left @ right if total is None else total.addmm_(left, right)
+    parts = rows.split(step, 1), weight.split(step)
+    (left, right), *rest = zip(*parts)
+    total = left @ _widened(_cut(right, kernel), width)
+    for left, right in rest:
+        total.addmm_(left, _widened(_cut(right, kernel), width))  # no name holds it: the next one takes its memory
     return total[:count, :columns]
 
 
