@@ -4,6 +4,9 @@ A paged cache is [blocks, kv heads, block size, dim]. User b's position p is in 
 size]. A position of -1 skips the user. A page table entry of -1 skips the block in paged_fill_cache.
 """
 
+from typing import Callable
+
+import numpy as np
 import torch
 
 from golden_mesh.errors import GoldenError
@@ -13,8 +16,8 @@ from golden_mesh.registry import golden
 TILE = 32
 
 
-def _positions(update_idxs, update_idxs_tensor) -> torch.Tensor:
-    return torch.tensor(list(update_idxs)) if update_idxs_tensor is None else update_idxs_tensor.reshape(-1).long()
+def _positions(update_idxs, update_idxs_tensor) -> np.ndarray:
+    return np.array(update_idxs if update_idxs_tensor is None else update_idxs_tensor.flatten(), np.int64)
 
 
 def _blocks(cache: torch.Tensor, heads: int, length: int, dim: int) -> torch.Tensor:
@@ -28,41 +31,47 @@ def _blocks(cache: torch.Tensor, heads: int, length: int, dim: int) -> torch.Ten
     return tiles.transpose(3, 4).reshape(len(cache), heads, length, dim)
 
 
-def _update(cache, rows, positions, page_table, modulo, store, op: str) -> None:
-    """Write rows [1, B, kv heads (or padded to 32), dim] into the cache, one position a user."""
-    heads, length = cache.shape[1:3]
-    rows = store(rows[0, :, :heads])
-    positions = positions[: len(rows)]
-    users = (positions != -1).nonzero().flatten()
+def _places(cache, positions: np.ndarray, page_table, modulo, op: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the users that write a position, and the block of each in the cache and the place in the block."""
+    length = cache.shape[2]
+    users = (positions != -1).nonzero()[0]
     positions = positions[users] % modulo if modulo else positions[users]
     entry, inside = positions // length, positions % length
     width = 1 if page_table is None else page_table.shape[-1]
     outside = (entry < 0) | (entry >= width)
     if outside.any():
-        at = int(outside.nonzero()[0])
+        at = outside.argmax()
         raise GoldenError(f"user {users[at]} writes position {positions[at]}, outside of its cache")
-    entry = users if page_table is None else page_table[users, entry].long()
+    entry = users if page_table is None else page_table.numpy()[users, entry].astype(np.int64)
     missing = (entry < 0) | (entry >= len(cache))
     if missing.any():
-        at = int(missing.nonzero()[0])
+        at = missing.argmax()
         raise GoldenError(
             f"user {users[at]}'s position {positions[at]} lies in block {entry[at]}; the cache has {len(cache)}"
         )
-    _check_tiles(cache, entry * length + inside, users, op)
-    cache[entry, :, inside] = rows[users]
+    _check_tiles(entry * -(-length // TILE) + inside // TILE, users, op)
+    return users, entry, inside
 
 
-def _check_tiles(cache, places, users, op: str) -> None:
-    """Raise HazardError if two users write into one tile of the cache. places: block * length + position in
-    the block.
-    """
-    length = cache.shape[2]
-    tiles = places // length * -(-length // TILE) + places % length // TILE
-    if len(tiles.unique()) == len(tiles):
+def _check_tiles(tiles: np.ndarray, users: np.ndarray, op: str) -> None:
+    """Raise HazardError if two users write into one tile of the cache."""
+    found, first, count = np.unique(tiles, return_index=True, return_counts=True)
+    if len(found) == len(tiles):
         return
-    first = next(tile for tile in tiles.tolist() if (tiles == tile).sum() > 1)
-    rows = users[tiles == first].tolist()
+    rows = users[tiles == tiles[first[count > 1].min()]].tolist()
     meet("rows of one tile", op, f"rows {rows} of the update go into one tile of 32 positions of the cache")
+
+
+def _write(cache, rows, places: tuple[np.ndarray, np.ndarray, np.ndarray], store: Callable) -> None:
+    """Write rows [1, B, kv heads (or padded to 32), dim] into the cache, one position a user."""
+    users, entry, inside = places
+    heads, length, dim = cache.shape[1:]
+    rows = store(rows[0, :, :heads])
+    if len(users) < len(rows):
+        rows = rows.index_select(0, torch.from_numpy(users))
+    to = ((entry[:, None] * heads + np.arange(heads)) * length + inside[:, None]).ravel()
+    # torch's own indexing takes three times as long
+    cache.view(-1, dim).index_copy_(0, torch.from_numpy(to), rows.reshape(-1, dim))
 
 
 @golden("ttnn.experimental.paged_update_cache", writes="cache_tensor", unread=True)
@@ -89,8 +98,8 @@ def paged_update_cache(
         raise GoldenError(f"{op} has no golden for share_cache={share_cache}")
     shape = (num_kv_heads or cache_tensor.shape[1], block_size or cache_tensor.shape[2], input_tensor.shape[-1])
     seen = _blocks(cache_tensor, *shape)
-    positions = _positions(update_idxs, update_idxs_tensor)
-    _update(seen, input_tensor, positions, page_table, cache_position_modulo, store, op)
+    positions = _positions(update_idxs, update_idxs_tensor)[: input_tensor.shape[1]]
+    _write(seen, input_tensor, _places(seen, positions, page_table, cache_position_modulo, op), store)
     if seen is not cache_tensor:
         cache_tensor.copy_(_blocks(seen, *cache_tensor.shape[1:]))
 
@@ -108,10 +117,11 @@ def paged_fused_update_cache(
     store,
 ):
     """paged_update_cache of keys and values in one op."""
-    positions = _positions(update_idxs, update_idxs_tensor)
+    positions = _positions(update_idxs, update_idxs_tensor)[: input_tensor1.shape[1]]
     op = "ttnn.experimental.paged_fused_update_cache"
-    _update(cache_tensor1, input_tensor1, positions, page_table, None, store, op)
-    _update(cache_tensor2, input_tensor2, positions, page_table, None, lambda rows: store(rows, "cache_tensor2"), op)
+    _write(cache_tensor1, input_tensor1, _places(cache_tensor1, positions, page_table, None, op), store)
+    places = _places(cache_tensor2, positions, page_table, None, op)
+    _write(cache_tensor2, input_tensor2, places, lambda rows: store(rows, "cache_tensor2"))
 
 
 @golden("ttnn.experimental.paged_fill_cache", writes="cache_tensor", unread=True)
