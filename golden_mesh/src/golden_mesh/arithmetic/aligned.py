@@ -100,8 +100,11 @@ def aligned_sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.T
 def _sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
     padding = -x.shape[-1] % GROUP
     x = torch.nn.functional.pad(x, (0, padding)) if padding else x
-    groups = x.float().reshape(-1, GROUP).numpy()
-    members = torch.from_numpy(np.ascontiguousarray(groups.T))  # torch takes three times as long
+    groups = x.reshape(-1, GROUP).t()
+    if x.dtype == torch.float32:  # torch's copy takes three times as long
+        members = torch.from_numpy(np.ascontiguousarray(groups.numpy()))
+    else:
+        members = torch.empty(groups.shape).copy_(groups)
     return _sums_of_groups(members, factor, phases).view(*x.shape[:-1], -1).sum(-1, keepdim=True).float()
 
 

@@ -175,7 +175,7 @@ def known_products() -> Iterator[None]:
 
 
 def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel) -> torch.Tensor:
-    count, (inner, columns) = len(rows), weight.shape
+    count, columns = len(rows), weight.shape[1]
     rows = _padded(source_b(rows, kernel), below=-count % ROWS)
     width = columns + -columns % COLUMNS
     step = max(STEP, WIDENED // width // STEP * STEP)
