@@ -18,9 +18,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Condition, Lock
+from threading import Condition
 from typing import TYPE_CHECKING, Iterator, Mapping, Optional, Sequence
 
 import torch
@@ -112,8 +113,6 @@ class CachedCheckpoint:
         self._root = root
         self._optional = optional
         self._is_written = True
-        self._checkpoint: Optional[Checkpoint] = None
-        self._opening = Lock()
         is_path = os.path.isdir(model)
         self._names = [f"{model}@{revision or 'main'}", os.path.abspath(model)][is_path:]
         copies = None
@@ -133,7 +132,7 @@ class CachedCheckpoint:
             if not is_present:
                 copies = Copies.find(root, self._names[:1])
         if copies is None:
-            weights = self.directory if is_present else self._opened().directory
+            weights = self.directory if is_present else self._checkpoint.directory
             self.folder = folder_of(root, model, weights)
             copies = Copies.of(self.folder, self._names[0])
         else:
@@ -149,11 +148,11 @@ class CachedCheckpoint:
             for note in self._notes:
                 warn_once(note)
         else:
-            self.config = self._opened().config
-            self._notes = self._opened().notes
+            self.config = self._checkpoint.config
+            self._notes = self._checkpoint.notes
 
     def tensor(self, name: str) -> torch.Tensor:
-        return self._opened().tensor(name)
+        return self._checkpoint.tensor(name)
 
     def build(self, shard: WeightShard) -> "ttnn.Tensor":
         """Return [1, 1, rows, columns] on the host, mapped from the folder."""
@@ -176,7 +175,7 @@ class CachedCheckpoint:
         try:
             if missing:
                 # Opened before a folder is made for a checkpoint that cannot be read.
-                if folder_of(self._root, self._model, self._opened().directory) != self.folder:
+                if folder_of(self._root, self._model, self._checkpoint.directory) != self.folder:
                     raise CheckpointError(f"{self._model}: its weights have changed: start again")
                 with self._temporary_folder() as temporary:
                     self._pack(missing, temporary)
@@ -222,11 +221,9 @@ class CachedCheckpoint:
             threads.shutdown(cancel_futures=True)
             ctypes.CDLL(None).malloc_trim(0)  # what was freed returns to the system
 
-    def _opened(self) -> Checkpoint:
-        with self._opening:
-            if self._checkpoint is None:
-                self._checkpoint = Checkpoint.open(self._model, self._revision)
-            return self._checkpoint
+    @cached_property
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint.open(self._model, self._revision)
 
     def _file(self, shard: WeightShard) -> Path:
         digest = hashlib.sha256(repr(shard).encode()).hexdigest()[:16]
