@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Sequence
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
-from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from loguru import logger
 from tqdm import tqdm
@@ -43,7 +42,7 @@ class GenerationOptions(NamedTuple):
         until = options.get("until") or ()
         sampled = options.get("do_sample", False)
         return cls(
-            until=(until,) if isinstance(until, str) else tuple(until),
+            until=(until,) if isinstance(until, str) else tuple(filter(None, until)),
             new_tokens=options.get("max_gen_toks", NEW_TOKENS),
             temperature=options.get("temperature", 1.0) if sampled else 0.0,
             top_k=options.get("top_k", 0),
@@ -73,10 +72,6 @@ class ReplicaLM(TemplateLM):
     @property
     def max_gen_toks(self) -> int:
         return NEW_TOKENS
-
-    @property
-    def batch_size(self) -> int:
-        return self.generator.users
 
     @property
     def eot_token_id(self) -> int:
@@ -148,42 +143,32 @@ class ReplicaLM(TemplateLM):
         return totals
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """A request's seed is its index, so its samples do not depend on the other requests."""
         answers = [""] * len(requests)
         groups: dict[GenerationOptions, list[int]] = {}
         for index, request in enumerate(requests):
             groups.setdefault(GenerationOptions.of(request.args[1]), []).append(index)
         with tqdm(total=len(requests), desc="answers", leave=False, disable=None) as bar:
             for options, indices in groups.items():
-                for start in range(0, len(indices), self.batch_size):
-                    batch = indices[start : start + self.batch_size]
-                    contexts = [requests[i].args[0] for i in batch]
-                    for index, answer in zip(batch, self._generate(contexts, options, batch)):
-                        answers[index] = answer
-                    bar.update(len(batch))
+                room = self.max_length - options.new_tokens
+                if room < 1:
+                    raise UserError(
+                        f"the task's answers take {options.new_tokens} tokens of a context of {self.max_length}: "
+                        "give a larger --max-seq-len"
+                    )
+                prompts = [self.tok_encode(requests[index].args[0])[-room:] for index in indices]
+                streams = [self._tokenizer.detokenizer(options.until) for _ in indices]
+                samplings = [options.sampling(index) for index in indices]
+                for token in self.generator.generate(
+                    prompts, options.new_tokens, stop_ids=self.stop_ids, sampling=samplings
+                ):
+                    stream = streams[token.user]
+                    stream.add(token.id, last=token.last)
+                    if stream.stopped:
+                        self.generator.cancel(token.user)
+                    bar.update(token.last or stream.stopped)
+                for index, stream in zip(indices, streams):
+                    answers[index] = stream.text
         if found := degenerate_answers(answers):
             logger.warning(f"answers: {found}")
         return answers
-
-    def _generate(self, contexts: list[str], options: GenerationOptions, seeds: list[int]) -> list[str]:
-        """seeds: one for each context. An answer's samples then do not depend on the rest of the batch."""
-        room = self.max_length - options.new_tokens
-        if room < 1:
-            raise UserError(
-                f"the task's answers take {options.new_tokens} tokens of a context of {self.max_length}: "
-                "give a larger --max-seq-len"
-            )
-        prompts = [self.tok_encode(context)[-room:] for context in contexts]
-        detokenizers = [self._tokenizer.detokenizer() for _ in prompts]
-        active = set(range(len(prompts)))
-        samplings = [options.sampling(seed) for seed in seeds]
-        tokens = self.generator.generate(prompts, options.new_tokens, stop_ids=self.stop_ids, sampling=samplings)
-        for token in tokens:
-            if token.user in active:
-                detokenizer = detokenizers[token.user]
-                detokenizer.add(token.id, last=token.last)
-                if token.last or any(end in detokenizer.text for end in options.until):
-                    active.remove(token.user)
-            if not active:
-                tokens.close()  # what other slots still generate is not needed
-        texts = (detokenizer.text for detokenizer in detokenizers)
-        return [postprocess_generated_text(text, list(options.until), None) for text in texts]
