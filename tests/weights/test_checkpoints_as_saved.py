@@ -22,7 +22,7 @@ from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights.cache import open_checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
 from tests.families import hf_model
-from tests.weights.support import load, logged
+from tests.weights.support import assert_same, load, logged
 
 OF_5 = transformers.__version__ >= "5"
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer_config.json"
@@ -120,7 +120,7 @@ def test_a_checkpoint_is_read_as_hugging_face_reads_it(model, tmp_path, row):
 @pytest.mark.parametrize("name", ["weights.safetensors", "model-00001-of-00001.safetensors"])
 def test_one_safetensors_file_of_another_name(model, cache, right, name):
     (model / WEIGHTS).rename(model / name)
-    assert all(load(model, cache)[shard].equal(right[shard]) for shard in right)
+    assert_same(load(model, cache), right)
 
 
 def test_the_lines_come_at_every_start(model, cache):
