@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import run_python
 
 from models.demos.qwen25_7b.config.decoder_config import FAMILIES
 from models.demos.qwen25_7b.errors import UserError
@@ -87,8 +88,7 @@ def test_its_class_finds_the_bundles_package(bundle):
     program = (
         "import sys, runpy, golden_mesh; golden_mesh.activate('N150'); runpy.run_path(sys.argv[1]); print(sys.path[-2])"
     )
-    command = [sys.executable, "-c", program, f"{bundle}/model.py"]
-    done = subprocess.run(command, cwd="/", capture_output=True, text=True)
+    done = run_python("-c", program, f"{bundle}/model.py", cwd="/")
     assert done.stdout.strip() == f"{bundle}", done.stderr
 
 

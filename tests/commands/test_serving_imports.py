@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import run_python
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WITHOUT_TRANSFORMERS = """
@@ -26,15 +27,12 @@ FOUND = "import golden_mesh; golden_mesh.activate('N150')"
 ABSENT = "sys.modules['models'] = None"
 
 
-def run(program: str) -> subprocess.CompletedProcess:
-    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-    environment["PYTHONPATH"] = f"{REPOSITORY}"
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "PYTHONPATH": f"{REPOSITORY}"}
 
 
 def test_the_class_for_vllm_imports_no_transformers():
-    done = run(WITHOUT_TRANSFORMERS)
+    command = [sys.executable, "-c", WITHOUT_TRANSFORMERS]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -43,5 +41,6 @@ def test_the_class_for_vllm_imports_no_transformers():
 ], ids=["found", "absent"])  # fmt: skip
 def test_a_copy_of_the_extra_models_finds_the_package_or_says_what_to_do(tmp_path, before, error):
     folder = shutil.copytree(EXTRA_MODELS, tmp_path / "extra")
-    done = run(f"import sys; {before}; sys.path.append('{folder}'); import qwen25_7b_for_vllm")
+    program = f"import sys; {before}; sys.path.append('{folder}'); import qwen25_7b_for_vllm"
+    done = run_python("-c", program, env=ENVIRONMENT)
     assert (done.returncode != 0) == bool(error) and error in done.stderr, done.stderr
