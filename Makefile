@@ -28,7 +28,7 @@ unexport MESH MODEL REFERENCE QUESTIONS OUT SIZE RECIPES
 quoted = '$(subst ','\'',$(value $1))'
 option = $(if $(value $2),--$1=$(call quoted,$2))
 
-# Tests start some 200 Python programs. With this variable each would compile torch and transformers again.
+# Tests start Python programs. With this variable each would compile torch and transformers again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: bringup demo check check-ruff check-unit check-pcc eval serve bundle test test-transformers5 test-python310 clean
