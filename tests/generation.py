@@ -5,8 +5,6 @@ from pathlib import Path
 
 import torch
 
-from models.demos.qwen25_7b.engine.sampling import LogitsRow, TokenCounts, sample_rows
-
 
 def training_chats(part: int = 0) -> str:
     """Chats of the small checkpoint's training in the chat template: part 0 has 2048 tokens, 1 and 2 have 1024 each."""
@@ -44,6 +42,8 @@ def generate(generator, prompts, new_tokens, **options) -> list[list[int]]:
     return new
 
 
-def sample(logits, params, key, position, counts=TokenCounts()) -> int:
-    """The token that the host samples from logits [vocab_size]."""
-    return sample_rows([LogitsRow(logits, params, key, position, counts)])[0]
+def sample(logits, params, key, position, *counts) -> int:
+    """The token that the host samples from logits [vocab_size]. counts: a TokenCounts, or none."""
+    from models.demos.qwen25_7b.engine.sampling import LogitsRow, sample_rows  # here, since it imports ttnn
+
+    return sample_rows([LogitsRow(logits, params, key, position, *counts)])[0]

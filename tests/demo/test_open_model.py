@@ -18,7 +18,7 @@ QUESTIONS = ["What is 7 + 5?", "Name the planets.", "Spell the word banana.", "W
 @pytest.mark.make_test_on("N300")
 def test_answers_do_not_depend_on_what_came_before(tmp_path):
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([f"{ROOT}", f"{ROOT}/golden_mesh/src"]),
+        "PYTHONPATH": os.pathsep.join(f"{ROOT}/{place}" for place in ("", "golden_mesh/src", "golden_mesh/tests")),
         "XDG_CACHE_HOME": f"{tmp_path}",
     }
     done = run_python(__file__, env=environment, cwd=tmp_path)
