@@ -23,7 +23,7 @@ CYCLES_A_PHASE = 16  # of a core, for the product of two tiles
 # Kernels that only move show less of it.
 SKEW = {"wormhole": 1.5, "blackhole": 0.8}
 SKEW_OF_MOVES = 0.4
-MOVES = ("reshard", "slice", "transpose", "reshape", "pad", "tilize", "norm", "cache_update")
+MOVES = ("reshard", "slice", "transpose", "reshape", "pad", "tilize", "norm", "cache_update", "unary")
 GAP = 0.7  # microseconds between two kernels of a trace: the median of 191 rows
 
 
