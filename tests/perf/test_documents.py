@@ -40,7 +40,9 @@ def test_the_published_steps_are_those_of_the_table():
 
 @pytest.mark.seven_b
 @pytest.mark.chips(2)  # as the table
-def test_a_verify_step_of_the_7b_is_that_of_its_table(mesh_device, host_alone):
+def test_a_verify_step_of_the_7b_is_that_of_its_table(mesh_device, mesh_name, host_alone):
+    if mesh_name.startswith("P"):
+        pytest.skip("the table is of Wormhole chips")
     plain, four = cells("models/demos/qwen25_7b/docs/sampling.md", "What a verify step costs")[0][1:3]
     for tokens, written in ((1, plain), (4, four)):
         with host_alone():
