@@ -14,11 +14,13 @@ from golden_mesh.arithmetic.sums import exact_sums
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B
 from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE
+from models.demos.qwen25_7b.plans.decode_plan import DecodeMatmul
 from models.demos.qwen25_7b.plans.grids import TILE, width_sharded
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
 from models.demos.qwen25_7b.tt.linear import compute_config, decode_program
 from models.demos.qwen25_7b.tt.placement import chip_of, dram_width_sharded, dtype_of, memory_config, replicate
+from tests.metrics import assert_close
 from tests.pcc.bench import assert_module
 
 
@@ -44,7 +46,7 @@ def test_every_width_of_a_block_gives_one_result(mesh_device, plan, widths):
     rows, columns = TILE * plan.k_tiles, TILE * n_tiles
     torch.manual_seed(0)
     values = torch.randn(1, 1, rows, columns) * rows**-0.5
-    memory = dram_width_sharded(mesh_device, rows, columns, chip.readers_per_bank)
+    memory = dram_width_sharded(mesh_device, rows, chip.readers_per_bank * TILE)
     weight = replicate(values, mesh_device, dtype_of(plan.weight), memory_config=memory)
     x = torch.randn(1, 1, TILE, rows)
     put = replicate(x, mesh_device, memory_config=memory_config(width_sharded(rows, chip.grid, plan.in_cores)))
@@ -61,3 +63,24 @@ def test_every_width_of_a_block_gives_one_result(mesh_device, plan, widths):
     assert_module([first], exact.float(), pcc=0.99999, gain=1e-3)
     for other in others:
         assert (other - first).norm() < 1e-6 * first.norm(), "only the order of float32 sums may differ"
+
+
+@pytest.mark.chips(1)
+def test_a_result_of_few_cores_is_that_of_the_columns_that_readers_stream(mesh_device):
+    """Of 72 tiles a core holds nine, and five are a reader's, were the last bank's second reader not without any."""
+    chip = chip_of(mesh_device)
+    plan = DecodeMatmul(8, 72, 8, 1, 9, "bfloat8_b", chip)
+    torch.manual_seed(0)
+    memory = dram_width_sharded(mesh_device, 8 * TILE, plan.bank_tiles * chip.readers_per_bank * TILE)
+    weight = replicate(torch.randn(1, 1, 8 * TILE, 72 * TILE), mesh_device, ttnn.bfloat8_b, memory_config=memory)
+    x = torch.randn(1, 1, TILE, 8 * TILE)
+    put = replicate(x, mesh_device, memory_config=memory_config(width_sharded(8 * TILE, chip.grid, 8)))
+    y = ttnn.linear(
+        put,
+        weight,
+        program_config=decode_program(plan),
+        memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG,
+        compute_kernel_config=compute_config(),
+    )
+    exact = ttnn.to_torch(put).float() @ ttnn.to_torch(weight).float()
+    assert_close(ttnn.to_torch(y), exact, pcc=0.9999)

@@ -18,6 +18,7 @@ from .capture import CONTEXT, LAYER, graph_of, one_layer_of_each_kind
 LAUNCHES = {
     "norm": ("LayerNorm",),
     "heads": ("NLPCreateQKVHeadsDecode", "NlpCreateHeads"),
+    "head norms": ("ShardedToInterleaved", "LayerNorm", "InterleavedToSharded"),
     "rotary": ("RotaryEmbeddingLlamaFusedQK", "RotaryEmbeddingLlama"),
     "center keys": ("Embeddings", "BinaryNg"),
     "cache": ("PagedFusedUpdateCache", "PagedUpdateCache", "Typecast", "PagedFillCache"),

@@ -42,6 +42,13 @@ class Chip:
         return self.banks * self.readers_per_bank
 
     @property
+    def matmul_cores(self) -> int:
+        """The most cores that may hold x or the result of a decode matmul: a bank's second reader takes none of them,
+        and none of the first readers, which lie anywhere.
+        """
+        return self.grid.cores - (self.readers if self.readers_per_bank > 1 else 0)
+
+    @property
     def reader_bandwidth(self) -> float:
         """Bytes a second that one of them reads."""
         return self.matmul_bandwidth / self.readers

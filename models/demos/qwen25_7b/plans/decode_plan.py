@@ -151,8 +151,14 @@ class DecodeMatmul:
 
     @property
     def bank_tiles(self) -> int:
-        """Tiles of N that a core streams."""
-        return ceil_div(self.n_tiles, self.chip.readers)
+        """Tiles of N that a core streams.
+
+        Where an output core holds more than that, ttnn refuses a last bank with columns for its first reader only.
+        """
+        tiles = ceil_div(self.n_tiles, self.chip.readers)
+        while self.per_core_n > tiles and ceil_div(self.n_tiles, tiles) % self.chip.readers_per_bank:
+            tiles += 1
+        return tiles
 
     @property
     def l1_bytes(self) -> int:
@@ -206,11 +212,6 @@ def streamed_tiles(n_tiles: int, readers: int) -> int:
     return ceil_div(n_tiles, readers) * readers
 
 
-def streamed_bytes(rows: int, columns: int, format: str, readers: int) -> int:
-    """Bytes of a weight [rows, columns] over the DRAM banks: every bank counts as the fullest bank."""
-    return ceil_div(rows, TILE) * streamed_tiles(ceil_div(columns, TILE), readers) * TILE_BYTES[format]
-
-
 # ---- gate and up: two matmuls, or one
 
 HALF_CORES = 4  # cores for each half of a joined matmul's result: two halves fill a row of the grid
@@ -257,7 +258,7 @@ def lm_head_shards(vocab: int, format: str, chip: Chip) -> list[tuple[int, int]]
     """
 
     def fits(tiles: int) -> bool:
-        return DecodeMatmul(1, tiles, 1, 1, tiles_per_core(tiles, chip.grid.cores), format, chip).fits
+        return DecodeMatmul(1, tiles, 1, 1, tiles_per_core(tiles, chip.matmul_cores), format, chip).fits
 
     tiles, most = vocab // TILE, MAX_LM_HEAD_SHARD
     while not fits(most) or tiles % most and not fits(tiles % most):

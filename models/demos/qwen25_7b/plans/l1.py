@@ -78,7 +78,8 @@ def decode_footprints(layer: Layer, decode: DecodePlan) -> Iterator[OpFootprint]
     if config.head_norms:
         yield footprint("head norms", q, k, v, ("q normed", q[1]), ("q, interleaved", q[1]))
     yield footprint("rotary", q, k, v, ("q rotated", q[1]), ("k rotated", k[1]))
-    yield footprint("center keys", q, k, v, ("rows of the table", k[1]), ("k centered", k[1]))
+    if layer.centered_bias:
+        yield footprint("center keys", q, k, v, ("rows of the table", k[1]), ("k centered", k[1]))
     yield footprint("cache", q, k, v)
     yield footprint("attention", q, attended)
     yield footprint("onto cores", attended, attended_sharded)
@@ -151,8 +152,8 @@ def prefill_footprints(plan: PrefillPlan) -> Iterator[OpFootprint]:
         yield footprint("head norms", 0, h, q, k, v, ("q normed", q[1]))
     rotary_buffers = 25_088 * ceil_div(head_dim, TILE)
     yield footprint("rotary", rotary_buffers, h, q, ("q rotated", q[1]), k, v)
-    rows = ("rows of the table", k[1])
-    yield footprint("center keys", 0, h, q, k, v, rows, ("k centered", k[1]))
+    if layer.centered_bias:
+        yield footprint("center keys", 0, h, q, k, v, ("rows of the table", k[1]), ("k centered", k[1]))
     yield footprint("cache", 0, h, q, k, v, *copies)
     buffers = _attention_buffers(plan, plan.q_chunk_size, "bfloat16")
     yield footprint("attention", buffers, h, q, k, v, attended)

@@ -13,7 +13,7 @@ from ..config import DecoderConfig, Group, Recipe
 from ..errors import UserError
 from . import transforms
 from .chip import Chip
-from .decode_plan import HALF_CORES, DecodeMatmul, gate_up_tiles, lm_head_shards, streamed_bytes
+from .decode_plan import HALF_CORES, DecodeMatmul, gate_up_tiles, lm_head_shards
 from .grids import TILE, TILE_BYTES, ceil_div, most_even, residual_grid
 from .parallel_plan import ParallelPlan
 from .slices import Constant, Norm, Projection, Table, TensorRange, WeightShard, WeightSlice
@@ -91,11 +91,14 @@ class Linear:
     @property
     def read(self) -> int:
         """Bytes of the weight that a step reads, with what fills up the DRAM banks."""
-        return streamed_bytes(*self.weight.shape, self.group.format, self.chip.readers)
+        return self._streamed(self.weight.shape[0], self.group.format)
 
     @property
     def bias_bytes(self) -> int:
-        return streamed_bytes(*self.bias.shape, self.bias.format, self.chip.readers) if self.bias else 0
+        return self._streamed(1, self.bias.format) if self.bias else 0
+
+    def _streamed(self, rows: int, format: str) -> int:
+        return ceil_div(rows, TILE) * self.decode_matmul.bank_tiles * self.chip.readers * TILE_BYTES[format]
 
     @property
     def needed(self) -> int:
@@ -200,7 +203,7 @@ class ModelTable:
                 group,
                 own=(config.hidden_size, columns),
                 in_cores=_residual_cores(config, self.parallel, self.chip),
-                out_cores=self.chip.grid.cores,
+                out_cores=self.chip.matmul_cores,
                 chip=self.chip,
                 bias=bias and bias.narrow(first, columns),
             )
@@ -236,7 +239,7 @@ class ModelTable:
 def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, i: int) -> Layer:
     prefix, rope = f"model.layers.{i}.", config.centering_rope(i)
     of_model = prefix, config, parallel
-    hidden, grid = config.hidden_size, chip.grid.cores
+    hidden, cores = config.hidden_size, chip.matmul_cores
     residual = _residual_cores(config, parallel, chip)
     qkv, q = parallel.qkv_width(config.head_width), parallel.q_width(config.head_width)
     queries = config.num_attention_heads * config.head_width // parallel.tp  # without zero heads, a chip on average
@@ -251,7 +254,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
         return Linear(name, weight, recipe.mlp_in, (hidden, own), residual, out_cores, chip)
 
     gate, up = (projection(name, recipe.mlp_in) for name in ("gate", "up"))
-    product_cores = most_even(tiles, grid)
+    product_cores = most_even(tiles, cores)
     return Layer(
         config,
         parallel,
@@ -264,7 +267,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
             recipe.attention,
             own=(hidden, qkv - q + queries),
             in_cores=residual,
-            out_cores=grid,
+            out_cores=cores,
             chip=chip,
             bias=Weight(transforms.qkv_slices("bias", *of_model, rope)) if config.qkv_bias else None,
             head_width=config.head_width,
@@ -287,7 +290,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
         gate_up=(
             (wide("gate + up", gate.concat(up), 2 * parallel.mlp, 2 * HALF_CORES),)
             if joined
-            else (wide("gate", gate, parallel.mlp, grid), wide("up", up, parallel.mlp, grid))
+            else (wide("gate", gate, parallel.mlp, cores), wide("up", up, parallel.mlp, cores))
         ),
         down=Linear(
             "down",

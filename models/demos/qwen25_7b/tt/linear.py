@@ -37,13 +37,13 @@ class TtLinear:
     """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, row: Linear, build: BuildShard):
-        (rows, columns), readers = row.weight.shape, row.chip.readers_per_bank
+        columns = row.decode_matmul.bank_tiles * row.chip.readers_per_bank * TILE
         self.kernel = compute_config(row.group.math_fidelity)
         self.decode_program = decode_program(row.decode_matmul)
-        self.weight = place(row.weight, mesh_device, build, dram_width_sharded(mesh_device, rows, columns, readers))
+        memory, bias_memory = (dram_width_sharded(mesh_device, rows, columns) for rows in (row.weight.shape[0], TILE))
+        self.weight = place(row.weight, mesh_device, build, memory)
         # The kernels of both modes read the bias bank by bank; an interleaved bias gives wrong values.
-        banks = dram_width_sharded(mesh_device, TILE, columns, readers)
-        self.bias = place(row.bias, mesh_device, build, banks) if row.bias else None
+        self.bias = place(row.bias, mesh_device, build, bias_memory) if row.bias else None
 
     def forward_decode(self, x: ttnn.Tensor, dtype: ttnn.DataType = ttnn.bfloat16) -> ttnn.Tensor:
         """[1, 1, 32, in] width-sharded in L1 -> [1, 1, 32, out] of dtype, width-sharded in L1."""

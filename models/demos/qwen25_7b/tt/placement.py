@@ -12,7 +12,7 @@ import ttnn
 from ..errors import UserError
 from ..plans.all_reduce_plan import Topology
 from ..plans.chip import CHIPS, Chip
-from ..plans.grids import TILE, Grid, Shards, ceil_div
+from ..plans.grids import Grid, Shards
 from ..plans.machines import ttnn_version
 from ..plans.memory_budget import MemoryBudget
 from ..plans.model_table import Weight
@@ -102,15 +102,11 @@ def memory_config(shards: Optional[Shards]) -> ttnn.MemoryConfig:
     return ttnn.MemoryConfig(LAYOUTS[shards.layout], ttnn.BufferType.L1, spec)
 
 
-def dram_width_sharded(mesh_device: ttnn.MeshDevice, rows: int, columns: int, readers: int = 1) -> ttnn.MemoryConfig:
-    """[rows, columns] in DRAM, a block of columns on each bank; the last banks may hold padding.
-
-    readers: cores that share a bank's block in whole tiles.
-    """
+def dram_width_sharded(mesh_device: ttnn.MeshDevice, rows: int, columns: int) -> ttnn.MemoryConfig:
+    """A tensor of `rows` in DRAM, with so many columns on each bank; the last banks may hold padding."""
     banks = mesh_device.dram_grid_size()
-    width = ceil_div(columns, TILE * banks.x * banks.y * readers) * TILE * readers
     cores, order = rectangle(Grid(banks.x, banks.y)), ttnn.ShardOrientation.ROW_MAJOR
-    spec = ttnn.ShardSpec(cores, (rows, width), order)
+    spec = ttnn.ShardSpec(cores, (rows, columns), order)
     return ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.DRAM, spec)
 
 
