@@ -72,7 +72,8 @@ JOBS = {
     ),
     # Blackhole: slots on 11 columns of cores, two readers a bank of DRAM, rings of four and of eight.
     "blackhole": (
-        "--mesh P150 -m 'not repeat' -k '(tiny and every_slot) or (7b and decoder_layer and bfp8 and not 32]) or kv8 or few_cores' "
+        "--mesh P150 -m 'not repeat' "
+        "-k '(tiny and every_slot) or (7b and decoder_layer and bfp8 and not 32]) or kv8 or few_cores' "
         "tests/pcc/test_attention.py tests/pcc/test_decoder_layer.py tests/pcc/test_centered_keys.py "
         "tests/pcc/test_decode_widths.py",
         "--mesh P150x8 --queues 2 --size tiny -k together tests/splits/test_replicas.py",
