@@ -1,4 +1,4 @@
-"""A layer of the 14B and of the 32B runs within its planned L1, and is refused on one chip.
+"""A layer of other models runs within its planned L1; the 14B and the 32B are refused on one chip.
 
 Nothing is computed. The library checks the ops' arguments and allocates their tensors.
 """
@@ -14,14 +14,14 @@ from tests.families import cut
 pytestmark = pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K")
 
 SEMAPHORES = 512  # bytes that collectives allocate in their first run
-FEWEST = {"14B": 2, "32B": 4}  # number of chips with enough DRAM for all layers
+FEWEST = {"14B": 2, "32B": 4, "Qwen3-8B": 1}  # number of chips with enough DRAM for all layers
 
 
 @pytest.mark.parametrize("model", FEWEST)
 def test_a_layer_is_planned_or_refused(mesh_device, host_alone, model):
     config, chips = cut(model, layers=1), mesh_device.shape[1]
     with host_alone():
-        if chips == 1:
+        if chips == 1 < FEWEST[model]:
             with pytest.raises(UserError, match="40 of the model's 40 query heads.* more chips"):
                 map_step(mesh_device, config, PERFORMANCE, 32)
         elif chips >= FEWEST[model]:

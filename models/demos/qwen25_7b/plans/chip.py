@@ -43,8 +43,9 @@ class Chip:
 
     @property
     def matmul_cores(self) -> int:
-        """The most cores that may hold x or the result of a decode matmul: a bank's second reader takes none of them,
-        and none of the first readers, which lie anywhere.
+        """The most cores that may hold x or the result of a decode matmul.
+
+        A bank's second reader needs a core that holds neither and is no first reader. First readers lie anywhere.
         """
         return self.grid.cores - (self.readers if self.readers_per_bank > 1 else 0)
 
