@@ -1,6 +1,7 @@
 """Python programs for tests. Where the process has a server (tests/all.py), they are its forks and import no torch."""
 
 import atexit
+import importlib
 import os
 import pickle
 import runpy
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import types
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,10 +22,11 @@ def run_python(*words, cwd=None, env=None, input=None, text=True, timeout=300) -
     """subprocess.run([sys.executable, *words]) with its output captured.
 
     An option of Python's own, such as -O, makes it a process of its own in any case. So does subprocess.run.
+    A fork that ends in os.execve of another such program, as golden-mesh does, is followed by a fork that runs it.
     """
     words, env = [str(word) for word in words], dict(os.environ if env is None else env)
     command = [sys.executable, *words]
-    if _server is None or (words[0].startswith("-") and words[0] not in ("-c", "-m")):
+    if _server is None or not _can_be_a_fork(words):
         options = dict(cwd=cwd, env=env, input=input, text=text, timeout=timeout)
         return subprocess.run(command, capture_output=True, **options)
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -39,6 +42,10 @@ def run_python(*words, cwd=None, env=None, input=None, text=True, timeout=300) -
             file.seek(0)
             results.append(file.read().decode() if text else file.read())
     return subprocess.CompletedProcess(command, status, *results)
+
+
+def _can_be_a_fork(words: list[str]) -> bool:
+    return words[0] in ("-c", "-m") or not words[0].startswith("-")
 
 
 def start_server() -> int:
@@ -66,15 +73,21 @@ def _serve(requests: socket.socket) -> int:
         request, files, _, _ = socket.recv_fds(requests, 1 << 20, 3)
         if not request:
             return 0
-        pid = os.fork()
-        if not pid:
-            for number, file in enumerate(files):
-                os.dup2(file, number)
-            os.closerange(3, max(files) + 1)
-            run_to_its_end(_run, *pickle.loads(request))
-        for file in files:
+        following = os.memfd_create("following")
+        while request:
+            os.truncate(following, 0)
+            pid = os.fork()
+            if not pid:
+                for number, file in enumerate(files):
+                    os.dup2(file, number)
+                os.closerange(3, following)
+                os.closerange(following + 1, max(files) + 1)
+                run_to_its_end(_run, following, *pickle.loads(request))
+            status = os.waitpid(pid, 0)[1]
+            request = os.pread(following, 1 << 20, 0)
+        for file in (*files, following):
             os.close(file)
-        requests.send(b"%d" % os.waitpid(pid, 0)[1])
+        requests.send(b"%d" % status)
 
 
 def run_to_its_end(work, *arguments) -> NoReturn:
@@ -100,8 +113,20 @@ def run_to_its_end(work, *arguments) -> NoReturn:
     os._exit(1 if isinstance(status, str) else status or 0)
 
 
-def _run(words: list[str], cwd: str, env: dict[str, str], timeout: int) -> None:
-    """Run the Python program of a command line: its arguments, sys.path, environment and __main__."""
+def _run(following: int, words: list[str], cwd: str, env: dict[str, str], timeout: int) -> None:
+    """Run the Python program of a command line: its arguments, sys.path, environment and __main__.
+
+    following: the file for the program that os.execve asks for.
+    """
+    execve = os.execve
+
+    def follow(path, command, environment):
+        if path != sys.executable or not _can_be_a_fork(command[1:]):
+            execve(path, command, environment)
+        os.pwrite(following, pickle.dumps(([*command[1:]], os.getcwd(), dict(environment), timeout)), 0)
+        os._exit(0)
+
+    os.execve = follow
     signal.alarm(timeout)
     os.chdir(cwd)
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -109,6 +134,9 @@ def _run(words: list[str], cwd: str, env: dict[str, str], timeout: int) -> None:
     os.environ.update(env)
     given = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:] = given + [entry for entry in sys.path[1:] if entry not in before]
+    if PathFinder.find_spec("sitecustomize", given):
+        sys.modules.pop("sitecustomize", None)
+        importlib.import_module("sitecustomize")
     sys.orig_argv = [sys.executable, *words]
     if words[0] == "-m":
         sys.argv, sys.path[:0] = words[1:], [cwd]
