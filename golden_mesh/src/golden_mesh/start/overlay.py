@@ -20,6 +20,8 @@ _COMPILER = "runtime/sfpi/compiler/bin/riscv-tt-elf-g++"
 _CORES = "tt_metal/core_descriptors"
 _WORMHOLE = f"{_CORES}/wormhole_b0_80_arch.yaml"
 _GRID = "compute_with_storage_grid_range"  # of programs, in one entry of the description
+# libyaml's, where PyYAML was built with it: Python's own take a quarter of a second for the file.
+_LOADER, _DUMPER = (getattr(yaml, f"CSafe{part}", getattr(yaml, f"Safe{part}")) for part in ("Loader", "Dumper"))
 _NEEDED = ("runtime/hw", "tt_metal/hw", "tt_metal/soc_descriptors", _WORMHOLE)
 
 
@@ -61,7 +63,7 @@ def expect_dispatch(root: Path, *, on_workers: bool, by_columns: bool = False) -
     ttnn reads the file whenever it opens a mesh. The check keeps what it read first. So all meshes of a process
     should dispatch from a row, or all from a column.
     """
-    cores = yaml.safe_load((ttnn_package() / _WORMHOLE).read_text())
+    cores = yaml.load((ttnn_package() / _WORMHOLE).read_text(), _LOADER)
     if cores.get("nebula_x2", {}).get("row", {}).get(1, {}).get(_GRID, {}).get("end") != [7, 6]:
         raise GoldenMeshError(f"the golden mesh looked for the 8x7 grid of nebula_x2 in {_WORMHOLE}: {_INSTALL}")
     if not on_workers:
@@ -69,7 +71,7 @@ def expect_dispatch(root: Path, *, on_workers: bool, by_columns: bool = False) -
     elif by_columns:
         for product in cores.values():
             product["row"] = product["col"]
-    (root / _WORMHOLE).write_text(yaml.safe_dump(cores))
+    (root / _WORMHOLE).write_text(yaml.dump(cores, Dumper=_DUMPER))
 
 
 def ttnn_package() -> Path:
