@@ -21,6 +21,7 @@ A float32 tensor has 24 bits unless `bits` says that fewer are used. A bfloat16 
 """
 
 import math
+from functools import partial
 
 import torch
 
@@ -111,9 +112,12 @@ def round_sum_(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return a + b packed to bfloat16, as float32. Both kinds of dest give equal results. Shapes broadcast."""
-    return to_bfloat16_(add_in_float32_dest(a, b))
+def add(a: torch.Tensor, b: torch.Tensor, bits: int = FLOAT32) -> torch.Tensor:
+    """Return a + b packed to bfloat16, as float32. Both kinds of dest give equal results. Shapes broadcast.
+
+    bits: significant bits of float32 operands.
+    """
+    return to_bfloat16_(add_in_float32_dest(a, b, bits))
 
 
 def subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -121,35 +125,31 @@ def subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return to_bfloat16_(subtract_in_float32_dest(a, b))
 
 
-@in_float32(lambda a, b: a.float() + b.float())
-def add_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+@in_float32(lambda a, b, *bits: a.float() + b.float())
+def add_in_float32_dest(a: torch.Tensor, b: torch.Tensor, bits: int = FLOAT32) -> torch.Tensor:
     """Return a + b as a float32 dest holds it.
 
     A register holds 11 bits, so a float32 operand is cut to 11. The adder then rounds both operands to a
     multiple of 2**-10 of the larger operand's power of two, ties away from zero.
     """
-    return in_parts(_sum, a, b)
+    return in_parts(partial(_sum, bits=bits), a, b)
 
 
 @in_float32(lambda a, b: a.float() - b.float())
 def subtract_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return a - b as a float32 dest holds it. See `add_in_float32_dest`."""
-    return in_parts(_difference, a, b)
+    return in_parts(partial(_sum, sign=-1), a, b)
 
 
-def _sum(a: torch.Tensor, b: torch.Tensor, sign: int = 1) -> torch.Tensor:
+def _sum(a: torch.Tensor, b: torch.Tensor, sign: int = 1, bits: int = FLOAT32) -> torch.Tensor:
     """a + sign * b."""
     if max(a.numel(), b.numel()) > _FEW:
         both_16 = a.dtype == b.dtype == torch.bfloat16
-        total = _sum_of_bfloat16(a, b, sign) if both_16 else _sum_of_float32(*_in_srcs(a, b), sign)
+        total = _sum_of_bfloat16(a, b, sign) if both_16 else _sum_of_float32(*_in_srcs(a, b, bits), sign)
         if total is not None:
             return total
-    first, second, step = _aligned(a, b)
+    first, second, step = _aligned(a, b, bits)
     return first.add_(second, alpha=sign).mul_(step)
-
-
-def _difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return _sum(a, b, -1)
 
 
 def _sum_of_bfloat16(a: torch.Tensor, b: torch.Tensor, sign: int) -> torch.Tensor | None:
@@ -202,17 +202,17 @@ def add_to_bfloat16_dest(dest: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -
     return to_bfloat16_(pair.add_(held).mul_(common))
 
 
-def _aligned(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _aligned(a: torch.Tensor, b: torch.Tensor, bits: int = FLOAT32) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return both operands as whole multiples of the adder's step, and the step. Shapes broadcast."""
-    a, b = _in_srcs(a, b)
+    a, b = _in_srcs(a, b, bits)
     step = _step(a, b)
     scale = (_INVERSE - step).view(torch.float32)  # 1 / step
     return a.mul(scale).round_(), b.mul(scale).round_(), step.view(torch.float32)
 
 
-def _in_srcs(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _in_srcs(a: torch.Tensor, b: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return both operands of the adder in float32, cut to the bits of a register."""
-    return tuple(x.float() if x.dtype == torch.bfloat16 else keep(x, SRC_B) for x in (a, b))
+    return _cut(a, SRC_B, bits), _cut(b, SRC_B, bits)
 
 
 def _step(*values: torch.Tensor) -> torch.Tensor:

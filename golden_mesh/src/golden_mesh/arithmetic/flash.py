@@ -23,6 +23,7 @@ from golden_mesh.arithmetic.plain import in_float32
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.arithmetic.vector import exp, in_bfloat16_dest, parabolic_exp, short_exp
 
+BITS = 9  # significant bits of an approximate weight
 HIDDEN = -3.0e38  # the score of a masked key; finite, so that the difference of two is a number
 
 
@@ -91,7 +92,7 @@ def joined(states: list, scale: float, kernel: Kernel) -> tuple[torch.Tensor, to
     values = [times(s[..., :-1], engine.to_bfloat16(f), kernel) for (s, _), f in zip(states, factors)]
     held = (lambda x: x) if kernel.wide else (lambda x: engine.keep(x, engine.BFLOAT16))
     total = sum(held(s[..., -1:] * f) for (s, _), f in zip(states, factors))
-    return torch.cat((engine.add(*values), engine.to_bfloat16(held(total))), -1), new
+    return torch.cat((engine.add(*values, engine.BFLOAT16), engine.to_bfloat16(held(total))), -1), new
 
 
 def times(values: torch.Tensor, factor: torch.Tensor, kernel: Kernel) -> torch.Tensor:

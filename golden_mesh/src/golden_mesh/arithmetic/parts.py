@@ -6,7 +6,7 @@ from typing import Callable
 
 import torch
 
-PART = 1 << 16
+PART = 1 << 15
 
 
 def constant(number: float | int) -> torch.Tensor:

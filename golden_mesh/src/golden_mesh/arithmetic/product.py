@@ -85,9 +85,15 @@ def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = FLOAT
     first, second = source_a(a, kernel, bits), source_b(b, kernel, bits)
     result = first * second
     if kernel.phases == 3:
-        rest = first - keep(first, SRC_A_FIRST), second - keep(second, SRC_B_FIRST)  # their product is exact
+        rest = _rest(first, SRC_A_FIRST), _rest(second, SRC_B_FIRST)  # their product is exact
         result.addcmul_(*rest, value=-1)
     return result
+
+
+def _rest(x: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return float32 x without its first significant bits."""
+    first = keep(x, bits)
+    return torch.sub(x, first, out=first)
 
 
 @in_float32(lambda x, kernel, factor=1.0: x.float().sum(-1, keepdim=True) * factor)

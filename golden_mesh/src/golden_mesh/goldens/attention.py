@@ -178,6 +178,7 @@ class Attention:
         length = k.shape[2]
         k, v = (F.pad(x, (0, 0, 0, -length % self.keys)).unsqueeze(2) for x in (k, v))  # [B, kv heads, 1, L, dim]
         q = q.unflatten(1, (k.shape[1], -1))  # [B, kv heads, heads a kv head, rows, dim]
+        q = engine.source_b(q, self.kernel) if self.kernel.wide else q
         if mask is not None:
             masks = mask.expand(batch, heads, -1, -1).unflatten(1, (k.shape[1], -1)).clamp(min=flash.HIDDEN)
         state = None
@@ -226,7 +227,7 @@ class Attention:
         """[B, kv heads, group, rows, chunk], float32"""
         group, rows = q.shape[2:4]
         k = k[:, :, 0].transpose(-1, -2)
-        scores = product(q.flatten(2, 3), k, self.kernel, block=-(-q.shape[-1] // TILE))
+        scores = product(q.flatten(2, 3), k, self.kernel, bits=engine.SRC_B_FIRST, block=-(-q.shape[-1] // TILE))
         return scores.unflatten(2, (group, rows))
 
     def _weights(self, scores: torch.Tensor, largest: torch.Tensor, limit: torch.Tensor | None = None) -> torch.Tensor:
@@ -285,11 +286,11 @@ class Attention:
         for tile in more:  # in L1
             sums = sums + tile if self.in_float32 else engine.to_nearest_even(sums + tile)
         group, rows = weights.shape[2:4]
-        result = product(weights.flatten(2, 3), v[:, :, 0], kernel, block=self.keys // TILE)
-        result = result.unflatten(2, (group, rows))
-        result = engine.to_bfloat16_(result.contiguous())
+        bits = flash.BITS if self.approximate else engine.FLOAT32
+        result = product(weights.flatten(2, 3), v[:, :, 0], kernel, bits=bits, block=self.keys // TILE)
+        result = engine.to_bfloat16_(result.contiguous()).unflatten(2, (group, rows))
         if state is not None:
             factor = flash.correction(state[0], largest, self.scale, kernel, self.short)
             sums = self.packed(self._add(sums, self.packed(multiply(state[1], factor, kernel))))
-            result = engine.to_nearest_even(result + flash.times(state[2], factor, kernel))
+            result = engine.to_nearest_even(result.add_(flash.times(state[2], factor, kernel)))
         return largest, sums, result

@@ -324,7 +324,8 @@ class _Decode:
             return state
         factors = flash.correction(largest[:, :, :-1], largest[:, :, 1:], self.scale, self.kernel, self.short)
         for turn in range(1, parts.shape[2]):
-            state = engine.add(flash.times(state, factors[:, :, turn - 1], self.kernel), parts[:, :, turn])
+            before = flash.times(state, factors[:, :, turn - 1], self.kernel)
+            state = engine.add(before, parts[:, :, turn], engine.BFLOAT16)
         return state
 
     def _joined(self, state: torch.Tensor, largest: torch.Tensor, idle: int) -> tuple[torch.Tensor, torch.Tensor]:

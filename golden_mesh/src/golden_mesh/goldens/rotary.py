@@ -20,13 +20,13 @@ from golden_mesh.registry import golden
 def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, matrix: torch.Tensor, kernel: Kernel) -> torch.Tensor:
     # Each column of the matrix has one entry, 1 or -1: the product has no sum.
     swapped = (engine.source_b(x, kernel).unflatten(-1, (-1, 32)) @ matrix).flatten(-2)
-    return _sum_of_products(x, cos, engine.to_bfloat16(swapped), sin, kernel)
+    return _sum_of_products(x, cos, engine.to_bfloat16_(swapped), sin, kernel)
 
 
 def _sum_of_products(x, cos, swapped, sin, kernel: Kernel) -> torch.Tensor:
     """x * cos + swapped * sin"""
-    first, second = (multiply(a, b, kernel, engine.BFLOAT16) for a, b in ((x, cos), (swapped, sin)))
-    return engine.add(engine.to_bfloat16(first), engine.to_bfloat16(second))
+    products = (multiply(a, b, kernel, engine.BFLOAT16) for a, b in ((x, cos), (swapped, sin)))
+    return engine.add(*map(engine.to_bfloat16_, products), engine.BFLOAT16)
 
 
 def _kernel(config) -> Kernel:

@@ -6,13 +6,13 @@ cut to bfloat16. A mask is [B, 1, 1, W]: the first row of a tile is for all rows
 """
 
 from dataclasses import replace
-from functools import partial
 
 import torch
 import ttnn
 
 from golden_mesh.arithmetic import engine, flash
 from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.product import multiply, sums_of_rows
 from golden_mesh.errors import GoldenError
@@ -28,13 +28,17 @@ def _kernel(config, x: torch.Tensor) -> Kernel:
     return Kernel.of(config, "HiFi3", wide=True, approximate=x.dtype == torch.bfloat16)
 
 
-def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool) -> torch.Tensor:
-    """exp(x) / sum(exp(x)) of float x. If it is not stable, the maximum is not subtracted, and exp can
-    overflow.
+def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, dtype=None) -> torch.Tensor:
+    """exp(x) / sum(exp(x)) of float x, packed if dtype is bfloat16. If it is not stable, the maximum is not subtracted,
+    and exp can overflow.
 
     Also a float32 tensor is unpacked to eleven bits: a value of 30 has an error of 1/64, its exp of 1.6 %.
     """
-    function = partial(_weights, dim=dim, kernel=kernel, stable=stable)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        weights = _weights(x, dim, kernel, stable)
+        return pack(weights, dtype) if dtype == ttnn.bfloat16 else weights
+
     return in_parts(function, x, rows=True) if dim in (-1, x.dim() - 1) else function(x)
 
 
@@ -45,23 +49,24 @@ def _weights(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool) -> torch.T
     if not stable:
         weights = weights.masked_fill(scores > _LARGEST, torch.inf)
     if kernel.approximate or not kernel.wide:
-        weights = engine.to_bfloat16(weights)
+        weights = engine.to_bfloat16_(weights)
     if kernel.wide:
-        total = engine.source_b(weights, kernel).sum(dim, keepdim=True)
-        return multiply(weights, 1 / total, kernel)
+        bits = engine.BFLOAT16 if kernel.approximate else engine.FLOAT32
+        total = engine.source_b(weights, kernel, bits).sum(dim, keepdim=True)
+        return multiply(weights, engine.source_b(1 / total, kernel), kernel, bits)
     total = sums_of_rows(weights.transpose(dim, -1), kernel).transpose(dim, -1)
     return multiply(weights, (1 / total).bfloat16(), kernel)
 
 
 @golden("ttnn.softmax")
-def softmax(input_tensor, dim=-1, *, numeric_stable=True, compute_kernel_config=None):
+def softmax(input_tensor, dim=-1, *, numeric_stable=True, compute_kernel_config=None, out=None):
     """Over the last of up to four dims. Others have another kernel: its default exp is exact, and it always subtracts
     the maximum.
     """
     kernel = _kernel(compute_kernel_config, input_tensor)
     if dim not in (-1, input_tensor.dim() - 1) or input_tensor.dim() > 4:
         kernel, numeric_stable = replace(kernel, approximate=False), True
-    return _normalized(input_tensor, dim, kernel, numeric_stable)
+    return _normalized(input_tensor, dim, kernel, numeric_stable, out and out.dtype)
 
 
 @golden("ttnn.softmax_in_place", writes="input_tensor")
