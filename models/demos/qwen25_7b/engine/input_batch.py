@@ -134,10 +134,7 @@ class DeviceInputs:
         self._queues.write([(host_replicated(noise[None, None], self.mesh_device, *FLOAT32), self.controls.noise)])
 
     def write_noise_for(self, samples: Iterable[tuple[int, int, int]]) -> None:
-        """Write the noise of (slot, stream_key, position of the token to sample) for the parameters written last.
-
-        None writes nothing.
-        """
+        """Write the noise of (slot, stream_key, position of the token to sample) for the parameters written last."""
         samples = list(samples)
         if samples:
             noise = torch.zeros(MAX_USERS, CANDIDATES)
@@ -227,10 +224,7 @@ class InputBatch:
         self.valid = False  # the prefill's sampler writes a token for each of the 32 slots
 
     def write_drafts(self, drafts: list[Draft], *, grouped: bool = False) -> None:
-        """Prepare a verify step. The host decides which tokens stay, so it writes all of the next step.
-
-        grouped: the slots of each draft are the first ones of a group.
-        """
+        """Prepare a verify step, as write_verify does. The host decides which tokens stay, so it writes all next."""
         self._device.write_verify(drafts, grouped=grouped)
         samples = [
             (slot, draft.sequence, len(draft.sequence.tokens) + i)

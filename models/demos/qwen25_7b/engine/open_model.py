@@ -2,9 +2,9 @@
 
 import weakref
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, ClassVar, Iterator, Optional, Sequence
 
 from ..config import BFP8, Recipe, recipe_named
 from ..config.sampling import GREEDY, SamplingParams
@@ -35,28 +35,20 @@ class TextDelta:
         return self.finish_reason is not None
 
 
+@dataclass(eq=False)
 class OpenModel:
-    """A model on a machine's chips. Close it, or use it as a context manager.
+    """A model on a machine's chips. Close it, or use it as a context manager."""
 
-    backend: what is below ttnn, in words.
-    """
+    checkpoint: CachedCheckpoint | Checkpoint
+    tokenizer: ChatTokenizer
+    generator: "Generator"
+    backend: str  # what is below ttnn, in words
+    resources: InitVar[ExitStack]  # closed with the model
 
-    _opened: Optional[weakref.finalize] = None  # closes this process's newest model
+    _opened: ClassVar[Optional[weakref.finalize]] = None  # closes this process's newest model
 
-    def __init__(
-        self,
-        checkpoint: CachedCheckpoint | Checkpoint,
-        tokenizer: ChatTokenizer,
-        generator: "Generator",
-        backend: str,
-        resources: ExitStack,
-    ):
-        """resources: closed with the model."""
-        self.checkpoint = checkpoint
-        self.tokenizer = tokenizer
-        self.generator = generator
-        self.backend = backend
-        self.stop_ids = tokenizer.stop_ids | set(checkpoint.config.eos_token_ids)
+    def __post_init__(self, resources: ExitStack):
+        self.stop_ids = self.tokenizer.stop_ids | set(self.checkpoint.config.eos_token_ids)
         self._answers: weakref.WeakSet[Iterator[TextDelta]] = weakref.WeakSet()
         resources.callback(_end, self._answers)
         # A model that the program forgets is closed with its last reference, or at exit.

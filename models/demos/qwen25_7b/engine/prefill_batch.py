@@ -144,10 +144,7 @@ def pack_prompts(prompts: Sequence[Prompt], max_rows: int, block: int) -> list[P
 
 
 def _waves(prompts: Sequence[Prompt], block: int) -> list[list[Prompt]]:
-    """Divide the prompts, so that each reads cached blocks of earlier waves only.
-
-    vLLM gives a prompt the blocks of a prompt before it in the same call.
-    """
+    """Divide the prompts: each reads cached blocks of earlier waves only. vLLM shares blocks within a call."""
     waves: list[list[Prompt]] = []
     wave_of_block: dict[int, int] = {}  # for each block that these prompts write
     for prompt in prompts:

@@ -255,23 +255,12 @@ def load_replicas(
     recipe: Recipe,
     *,
     users: int,
-    max_seq_len: int,
-    queues: int,
-    speculate: int = 1,
+    **options: int,
 ) -> list[Replica]:
-    """A replica on each device, together for `users` sequences."""
+    """A replica on each device, together for `users` sequences. options: as in Replica.load."""
+    how = options | {"traced": traces_available()}
     return [
-        Replica.load(
-            device,
-            checkpoint,
-            checkpoint.config,
-            recipe,
-            users=len(range(i, users, len(devices))),
-            max_seq_len=max_seq_len,
-            traced=traces_available(),
-            queues=queues,
-            speculate=speculate,
-        )
+        Replica.load(device, checkpoint, checkpoint.config, recipe, users=len(range(i, users, len(devices))), **how)
         for i, device in enumerate(devices)
     ]
 

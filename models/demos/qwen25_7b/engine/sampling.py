@@ -132,10 +132,7 @@ class LogitsRow(NamedTuple):
 
 
 def sample_rows(rows: Sequence[LogitsRow]) -> list[int]:
-    """Return each row's token as TtSampler samples it. Here top_k may be 0 or any number.
-
-    Of equal logits the lowest token comes first.
-    """
+    """Each row's token as TtSampler samples it, for any top_k. Of equal logits the lowest token comes first."""
     streams = _streams([row.key for row in rows], [row.position for row in rows])
     # One row at a time: a row fits the processor's cache.
     return [_sample_row(row, streams[i : i + 1]) for i, row in enumerate(rows)]
@@ -178,10 +175,7 @@ def _distinct(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _sample_rank(scores: np.ndarray, params: SamplingParams, stream: np.ndarray) -> int:
-    """Return the rank of the sampled candidate, op for op as TtSampler.
-
-    scores: [vocab_size] float32, logits / temperature, the largest first. Written to.
-    """
+    """The sampled candidate's rank, op for op as TtSampler. scores: logits / temperature, falling; written to."""
     if 1 <= params.top_k <= CANDIDATES:
         scores = scores[:CANDIDATES]
     if params.top_k:

@@ -7,6 +7,7 @@
 """
 
 from collections import OrderedDict, abc
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Collection, Iterable, Optional
 
@@ -18,31 +19,26 @@ from .prefill_batch import WEIGHTS, PrefillBatch, Prompt, pack_prompts
 from .sampling import TokenCounts, stream_key
 
 
+@dataclass(eq=False)
 class Sequence:
     """A prompt and the tokens that follow it.
 
     Once the prompt is computed, the cache holds all tokens but the last; the next step writes that one.
     """
 
-    def __init__(
-        self,
-        user: int,
-        prompt: abc.Sequence[int],
-        max_new_tokens: int,
-        params: SamplingParams,
-        stop_ids: Collection[int],
-    ):
-        self.user = user
-        self.tokens = list(prompt)
-        self.remaining = max_new_tokens
-        self._prompt_length = len(prompt)
-        self._stop_ids = stop_ids
-        self.params = params
-        self.key = stream_key(params.seed)
-        self.slot: Optional[int] = None  # None: waiting
-        self.blocks: list[int] = []
-        self.num_cached = 0  # tokens that the cache holds once all launched work is done
-        self.new_tokens: list[int] = []  # from the last step or prefill
+    user: int
+    prompt: abc.Sequence[int]
+    remaining: int  # tokens to sample, at most
+    params: SamplingParams
+    stop_ids: Collection[int]
+    slot: Optional[int] = None  # None: waiting
+    blocks: list[int] = field(default_factory=list)
+    num_cached: int = 0  # tokens that the cache holds once all launched work is done
+    new_tokens: list[int] = field(default_factory=list)  # from the last step or prefill
+
+    def __post_init__(self):
+        self.tokens = list(self.prompt)
+        self.key = stream_key(self.params.seed)
 
     @property
     def finished(self) -> bool:
@@ -51,11 +47,11 @@ class Sequence:
     def count_tokens(self) -> TokenCounts:
         """Return the tokens so far, as penalties count them."""
         ids = np.array(self.tokens, dtype=np.int32)
-        return TokenCounts(ids[: self._prompt_length], ids[self._prompt_length :])
+        return TokenCounts(ids[: len(self.prompt)], ids[len(self.prompt) :])
 
     def append(self, tokens: list[int]) -> None:
         """Add sampled tokens up to the first stop token, which ends the sequence."""
-        end = next((i for i, token in enumerate(tokens, 1) if token in self._stop_ids), None)
+        end = next((i for i, token in enumerate(tokens, 1) if token in self.stop_ids), None)
         self.new_tokens = tokens[:end]
         self.tokens += self.new_tokens
         self.num_cached = len(self.tokens) - 1
@@ -130,10 +126,7 @@ class BlockPool:
             prefix = self._prefix_ids[known]
 
     def free(self, blocks: abc.Sequence[int]) -> None:
-        """Remove one user from each block; the last block is allocated again first.
-
-        A block near the beginning is more likely to be part of the next sequence's prefix.
-        """
+        """Remove one user from each block. The last block is allocated again first: no prefix needs it soon."""
         for block in reversed(blocks):
             assert self.ref_counts[block] > 0, f"block {block} is free"
             self.ref_counts[block] -= 1

@@ -10,7 +10,7 @@ order.
 """
 
 from collections import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .scheduler import Sequence
@@ -60,10 +60,7 @@ class Draft(NamedTuple):
     tokens: tuple[int, ...]  # one a slot: the sequence's last token, then draft tokens
 
     def accept(self, sampled: abc.Sequence[int]) -> list[int]:
-        """Return the sequence's new tokens: one after each accepted draft token, and one more.
-
-        sampled: the token that each slot of the batch sampled.
-        """
+        """The sequence's new tokens: one after each accepted draft token, and one more. sampled: of each slot."""
         own = [sampled[slot] for slot in self.slots]
         accepted = 0
         while accepted < len(own) - 1 and self.tokens[accepted + 1] == own[accepted]:
@@ -88,19 +85,15 @@ class SpeculationStats:
         return SpeculationStats(self.steps + other.steps, self.tokens + other.tokens, self.drafted + other.drafted)
 
 
+@dataclass(kw_only=True)
 class Speculation:
-    """Chooses draft tokens and slots for a verify step.
+    """Chooses draft tokens and slots for a verify step."""
 
-    slots: of the batch. max_tokens: of a sequence in a step. groups: into which the slots are divided; 0 where
-    attention reads no groups. k_chunk: keys of a chunk.
-    """
-
-    def __init__(self, *, slots: int, max_tokens: int, groups: int = 0, k_chunk: int = 0):
-        self._slots = slots
-        self._max_tokens = max_tokens
-        self._groups = groups
-        self._k_chunk = k_chunk
-        self._proposers: dict[Sequence, NgramProposer] = {}
+    slots: int  # of the batch
+    max_tokens: int  # of a sequence in a step
+    groups: int = 0  # into which the slots are divided; 0 where attention reads no groups
+    k_chunk: int = 0  # keys of a chunk
+    _proposers: dict[Sequence, NgramProposer] = field(default_factory=dict)
 
     def propose(self, sequences: abc.Sequence[Sequence]) -> list[Draft]:
         """Return a draft for every sequence, or none if no draft token has a slot."""
@@ -111,7 +104,7 @@ class Speculation:
             return self._in_groups(proposed)
         drafting = sum(map(bool, proposed.values()))
         own = {sequence.slot for sequence in sequences}
-        inactive = [slot for slot in range(self._slots) if slot not in own]
+        inactive = [slot for slot in range(self.slots) if slot not in own]
         if not drafting or len(inactive) < drafting:
             return []
         share = len(inactive) // drafting
@@ -124,13 +117,13 @@ class Speculation:
 
     def grouped(self, sequences: abc.Collection[Sequence]) -> bool:
         """Whether each sequence gets a group of slots."""
-        return len(sequences) <= self._groups
+        return len(sequences) <= self.groups
 
     def _in_groups(self, proposed: dict[Sequence, list[int]]) -> list[Draft]:
-        drafts, size = [], self._slots // self._groups
+        drafts, size = [], self.slots // self.groups
         for group, (sequence, tokens) in enumerate(proposed.items()):
             position = len(sequence.tokens) - 1
-            tokens = tokens[: min(size, self._k_chunk - position % self._k_chunk) - 1]
+            tokens = tokens[: min(size, self.k_chunk - position % self.k_chunk) - 1]
             first = group * size
             slots = tuple(range(first, first + 1 + len(tokens)))
             drafts.append(Draft(sequence, slots, (sequence.tokens[-1], *tokens)))
@@ -140,5 +133,5 @@ class Speculation:
         """None beyond the sequence's end, where the host samples, or where penalties need the tokens before."""
         if not sequence.params.on_device or sequence.params.penalized:
             return []
-        count = min(self._max_tokens, sequence.remaining) - 1
+        count = min(self.max_tokens, sequence.remaining) - 1
         return self._proposers[sequence].propose(sequence.tokens, count)

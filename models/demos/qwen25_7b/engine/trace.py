@@ -1,7 +1,8 @@
 """Metal traces of steps, and the two command queues that they leave free."""
 
 from collections import Counter
-from typing import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, Callable, Hashable, Iterable
 
 import ttnn
 from ttnn.tools.trace_allocation_tracker import acknowledge_corruptible
@@ -29,10 +30,7 @@ class Traces:
         self._results: list[ttnn.Tensor] = []  # the last step's, if it ran op by op
 
     def run(self, kind: Hashable, step: Callable[[], list[ttnn.Tensor]], *, traced: bool = True) -> list[ttnn.Tensor]:
-        """Launch a step; return its tensors, which are ready when the compute queue has finished.
-
-        traced: False for a kind of step that has no trace.
-        """
+        """Launch a step; its tensors are ready when the compute queue has finished. traced: False: it has no trace."""
         self._free_results()
         traced = traced and self.enabled
         if traced and kind in self._compiled:
@@ -153,16 +151,15 @@ class Queues:
             ttnn.wait_for_event(waiting, ttnn.record_event(self.mesh_device, on))
 
 
+@dataclass(frozen=True, eq=False)
 class PendingRead:
     """A host tensor that a transfer is still filling."""
 
-    def __init__(self, host: ttnn.Tensor, done):
-        """done: the event at the transfer's end; None: the tensor is complete."""
-        self._host = host
-        self.done = done
+    host: ttnn.Tensor
+    done: Any  # the event at the transfer's end; None: the tensor is complete
 
     def get(self) -> ttnn.Tensor:
         """Wait for the transfer; return the tensor."""
         if self.done is not None:
             ttnn.event_synchronize(self.done)
-        return self._host
+        return self.host

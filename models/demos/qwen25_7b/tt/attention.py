@@ -74,10 +74,8 @@ def allocate_caches(
     mesh_device: ttnn.MeshDevice, model_config: TtModelConfig, blocks: int, block: int
 ) -> list[TtKVCache]:
     """A cache for each layer."""
-    return [
-        TtKVCache(mesh_device, model_config.layer(i), blocks, block)
-        for i in range(model_config.config.num_hidden_layers)
-    ]
+    layers = map(model_config.layer, range(model_config.config.num_hidden_layers))
+    return [TtKVCache(mesh_device, layer, blocks, block) for layer in layers]
 
 
 class TtQwenAttention:
@@ -105,15 +103,12 @@ class TtQwenAttention:
         self.heads_grid = None if self.decode.fills_rows else rectangle(self.decode.grid)
         self.kernel = compute_config()
         self.qkv = TtLinear(mesh_device, layer.qkv, build)
-        self.head_norms = TtHeadNorms.make(mesh_device, layer, build)
+        self.head_norms = TtHeadNorms(mesh_device, layer, build) if layer.head_norms else None
         self.centered_keys = TtCenteredKeys.make(mesh_device, layer.centered_bias, build, model_config)
         self.o = TtLinear(mesh_device, layer.o, build)
 
     def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
-        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x.
-
-        The result of an INACTIVE slot has no meaning.
-        """
+        """[1, 1, 32, hidden] on the residual cores -> the same; INACTIVE slots' rows have no meaning. Frees x."""
         slots, head_dim = self.decode.slots, self.head_dim
         qkv = self.qkv.forward_decode(x)  # [1, 1, 32, qkv_width]
         ttnn.deallocate(x)
@@ -150,8 +145,7 @@ class TtQwenAttention:
         rows = ttnn.experimental.nlp_concat_heads_decode(heads, num_heads=self.q_heads, sub_core_grids=self.heads_grid)
         # [1, 1, 32, q_width]
         ttnn.deallocate(heads)
-        dtype = self.all_reduce.partial_sum_dtype
-        y = self.o.forward_decode(rows, dtype)  # [1, 1, 32, hidden], a partial sum
+        y = self.o.forward_decode(rows, self.all_reduce.partial_sum_dtype)  # [1, 1, 32, hidden], a partial sum
         ttnn.deallocate(rows)
         return self.all_reduce.forward_decode(y)  # [1, 1, 32, hidden]
 

@@ -86,9 +86,7 @@ class TtFullSampler:
         return ttnn.minimum(place, self.last, memory_config=L1)
 
     def _first_place(self, odds: ttnn.Tensor, uniform: ttnn.Tensor) -> ttnn.Tensor:
-        """The place in the narrowest sums of all chips, chip after chip. odds: [1, 1, 32, 32] of a chip. Returns [1, 1,
-        32, 1].
-        """
+        """[1, 1, 32, 32] of a chip -> [1, 1, 32, 1]: the place in the narrowest sums of all chips in a row."""
         if self.chips > 1:
             odds = ttnn.all_gather(odds, dim=3, cluster_axis=1, memory_config=L1)
         columns = ttnn.permute(odds, (3, 0, 2, 1))  # [chips * 32, 1, 32, 1]
@@ -136,9 +134,7 @@ def _cut(row: ttnn.Tensor, level: Level, fill: ttnn.Tensor | None) -> ttnn.Tenso
 
 
 def _first_to_reach(parts: ttnn.Tensor, uniform: ttnn.Tensor) -> ttnn.Tensor:
-    """[parts, 1, 32, 1] and [1, 1, 32, 1] -> [1, 1, 32, 1]: of each row, the first part whose cumulated sum reaches the
-    uniform share.
-    """
+    """[parts, 1, 32, 1] -> [1, 1, 32, 1]: each row's first part whose cumulated sum reaches the uniform share."""
     sums = ttnn.cumsum(parts, dim=0)
     target = ttnn.mul(_last(sums, 0), uniform, memory_config=L1)
     below = ttnn.lt(sums, target, memory_config=L1)

@@ -101,10 +101,7 @@ class DecodeInputs(Inputs):
         return (self.positions,)
 
     def advance(self, *, centered_keys: bool) -> None:
-        """Move every active slot to its next position, on the chips. Inactive slots stay inactive.
-
-        centered_keys: whether a layer reads key_rows.
-        """
+        """Move each active slot to its next position, on the chips. centered_keys: whether a layer reads key_rows."""
         ttnn.plus_one(self.positions, skip_negative_entries=True)
         # An inactive slot's rotary position counts up from 0, so it never leaves the tables before an active slot does.
         ttnn.plus_one(self.rotary_positions)

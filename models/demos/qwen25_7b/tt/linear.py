@@ -50,9 +50,7 @@ class TtLinear:
         return self._multiply(x, self.decode_program, ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG, dtype)
 
     def forward_prefill(self, x: ttnn.Tensor, matmul: PrefillMatmul, memory: Optional[Shards]) -> ttnn.Tensor:
-        """[1, 1, S, in] in L1 -> [1, 1, S, out] bfloat16 in L1, cut as `memory`; None: interleaved. matmul: the plan
-        for both.
-        """
+        """[1, 1, S, in] in L1 -> [1, 1, S, out] bfloat16 in L1, cut as `memory`; None: interleaved."""
         return self._multiply(x, prefill_program(matmul), memory_config(memory), ttnn.bfloat16)
 
     def _multiply(self, x: ttnn.Tensor, program, memory: ttnn.MemoryConfig, dtype: ttnn.DataType) -> ttnn.Tensor:
@@ -111,22 +109,13 @@ class TtAllReduce:
         self.prefill_sum = (TtScatterGather if plan.chips > 1 else TtNoSum)(mesh_device, model_config)
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """x [1, 1, 32, hidden] of partial_sum_dtype, width-sharded -> [1, 1, 32, hidden] bfloat16 on the residual
-        cores.
-
-        Frees x.
-        """
+        """[1, 1, 32, hidden] of partial_sum_dtype, width-sharded -> bfloat16 on the residual cores. Frees x."""
         return self.decode_sum.forward(x, ttnn.L1_MEMORY_CONFIG, self.memory)
 
     def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
-        """x [1, 1, S, hidden] in L1, a partial sum -> [1, 1, S, hidden] of plan.gathered, block-sharded as the
-        residual.
-
-        Frees x.
-        """
-        gathered = dtype_of(plan.gathered)
-        scattered = memory_config(plan.scattered_memory)
-        return self.prefill_sum.forward(x, scattered, memory_config(plan.residual_memory), gathered)
+        """[1, 1, S, hidden] in L1 -> [1, 1, S, hidden] of plan.gathered, sharded as the residual. Frees x."""
+        scattered, memory = memory_config(plan.scattered_memory), memory_config(plan.residual_memory)
+        return self.prefill_sum.forward(x, scattered, memory, dtype_of(plan.gathered))
 
 
 class TtNoSum:

@@ -99,10 +99,7 @@ def traces_available() -> bool:
 
 
 def command_queues() -> int:
-    """The command queues that a mesh can have: a second one for transfers, where there is room for it.
-
-    Slow dispatch has no queues to speak of.
-    """
+    """The command queues that a mesh can have: a second one for transfers, except with slow dispatch."""
     return 2 if traces_available() else 1
 
 

@@ -13,10 +13,7 @@ SILU = [ttnn.UnaryOpType.SILU]
 
 
 class TtQwenMLP:
-    """A chip holds matching columns of gate and up, and the rows of down for these columns.
-
-    all_reduce adds the chips' results.
-    """
+    """A chip holds columns of gate and up, and the rows of down for these columns. all_reduce adds the results."""
 
     def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard, *, all_reduce: TtAllReduce):
         self.gate_up = (TtJoinedGateUp if layer.joined else TtGateUp)(mesh_device, layer, build)
@@ -27,16 +24,14 @@ class TtQwenMLP:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x."""
         hidden = self.gate_up.forward_decode(x)  # [1, 1, 32, mlp]
         ttnn.deallocate(x)
-        dtype = self.all_reduce.partial_sum_dtype
-        y = self.down.forward_decode(hidden, dtype)  # [1, 1, 32, hidden], a partial sum
+        y = self.down.forward_decode(hidden, self.all_reduce.partial_sum_dtype)  # [1, 1, 32, hidden], a partial sum
         ttnn.deallocate(hidden)
         return self.all_reduce.forward_decode(y)  # [1, 1, 32, hidden]
 
     def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
         """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1. Frees x."""
         hidden = self.gate_up.forward_prefill(x, plan)  # [1, 1, S, mlp]
-        memory = plan.partial_sum_memory
-        y = self.down.forward_prefill(hidden, plan.down, memory)  # [1, 1, S, hidden], a partial sum
+        y = self.down.forward_prefill(hidden, plan.down, plan.partial_sum_memory)  # [1, 1, S, hidden], a partial sum
         ttnn.deallocate(hidden)
         return self.all_reduce.forward_prefill(y, plan)  # [1, 1, S, hidden]
 
@@ -51,8 +46,7 @@ class TtGateUp:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, mlp] on the cores that down reads."""
         gate = self.gate.forward_decode(x)  # [1, 1, 32, mlp]
         up = self.up.forward_decode(x)  # [1, 1, 32, mlp]
-        memory = gate.memory_config()
-        hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, memory_config=memory)
+        hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, memory_config=gate.memory_config())
         free(gate, up)
         return hidden
 

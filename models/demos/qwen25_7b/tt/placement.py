@@ -1,6 +1,4 @@
-"""What a mesh device is and has room for; ttnn's memory configs of plans; weights and tensors onto the mesh, alike on
-every row of it.
-"""
+"""What a mesh is and has room for; ttnn's memory configs of plans; weights and tensors onto every row of the mesh."""
 
 import re
 from dataclasses import replace
@@ -71,16 +69,12 @@ def free_dram(mesh_device: ttnn.MeshDevice) -> int:
 
 
 def check_fits(mesh_device: ttnn.MeshDevice, budget: MemoryBudget, smaller: str = "") -> None:
-    """UserError with the sum unless the budget fits a chip's DRAM as it is now.
-
-    smaller: what fits, for the message; default: in general terms.
-    """
+    """UserError with the sum unless the budget fits a chip's free DRAM. smaller: what fits, for the message."""
     free = free_dram(mesh_device)
     if budget.total > free:
-        smaller = smaller or "fewer users, a shorter context"
         raise UserError(
-            f"the model does not fit: a chip needs {budget}, and has {free / 1e9:.2f} GB: use {smaller}, "
-            "a smaller recipe, or more chips a replica"
+            f"the model does not fit: a chip needs {budget}, and has {free / 1e9:.2f} GB: use "
+            f"{smaller or 'fewer users, a shorter context'}, a smaller recipe, or more chips a replica"
         )
 
 
@@ -173,10 +167,7 @@ def place(
 
 
 def to_mesh_rows(shards: Sequence[ttnn.Tensor], mesh_device: ttnn.MeshDevice, dim: int) -> ttnn.Tensor:
-    """Host tensors, one for each chip of a row -> the multi-device host tensor that ShardTensor2dMesh would make.
-
-    dim: along which the shards were cut.
-    """
+    """Host tensors of a row's chips, cut along dim -> a host tensor of the mesh, as ShardTensor2dMesh makes it."""
     rows, _ = mesh_device.shape
     host = ttnn.from_host_shards(list(shards) * rows, mesh_device.shape)
     placements = [ttnn.PlacementReplicate(), ttnn.PlacementShard(dim)]

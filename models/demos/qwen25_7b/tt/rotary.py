@@ -32,11 +32,6 @@ class TtHeadNorms:
         self.kernel = compute_config()
         self.weights = [place(norm, mesh_device, build) for norm in layer.head_norms]
 
-    @classmethod
-    def make(cls, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard) -> "Optional[TtHeadNorms]":
-        """None for a model without these norms."""
-        return cls(mesh_device, layer, build) if layer.head_norms else None
-
     def forward_decode(self, q: ttnn.Tensor, k: ttnn.Tensor) -> list[ttnn.Tensor]:
         """q and k [1, slots, heads, head_dim], height-sharded -> normalized, on the same cores. Frees q and k.
 
@@ -127,10 +122,7 @@ class TtRotary:
         )
 
     def forward_prefill(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
-        """q and k [B, heads, S, head_dim], interleaved in L1 -> q and k rotated, interleaved in L1. Frees q and k.
-
-        All B sequences take the S positions of `rotation`.
-        """
+        """q and k [B, heads, S, head_dim], interleaved in L1 -> rotated, all B to the same S positions. Frees both."""
         return self._rotate(q, rotation), self._rotate(k, rotation)
 
     def _rotate(self, x: ttnn.Tensor, rotation: Rotation) -> ttnn.Tensor:

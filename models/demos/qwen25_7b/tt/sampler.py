@@ -46,8 +46,7 @@ class TtPenalties:
 
     def to_host(self, table: torch.Tensor) -> ttnn.Tensor:
         """[1, 1, 32, columns] bfloat16 -> `rows` on the host. Row-major: the chips make the tiles, in less time."""
-        layout = ttnn.ROW_MAJOR_LAYOUT
-        return host_sharded(table, self.mesh_device, 3, ttnn.bfloat16, layout)
+        return host_sharded(table, self.mesh_device, 3, ttnn.bfloat16, ttnn.ROW_MAJOR_LAYOUT)
 
     def load(self, table: ttnn.Tensor) -> None:
         """Write `rows` into `seen` or `counts`."""
@@ -185,10 +184,7 @@ class TtSampler:
             free(of_shard)
 
     def _ranked(self, best: ttnn.Tensor, best_ids: ttnn.Tensor, controls: SamplingControls) -> ttnn.Tensor:
-        """Candidates of _best -> token ids [1, 1, 32, CANDIDATES] by falling score; the first column is sampled.
-
-        Frees the candidates.
-        """
+        """_best's candidates -> token ids [1, 1, 32, CANDIDATES] by falling score, the first sampled. Frees them."""
         scores = self._scores(best, controls)
         _, indices = ttnn.topk(scores, CANDIDATES, dim=-1, stable=True, memory_config=L1)
         sampled = ttnn.gather(best_ids, -1, indices, memory_config=L1)

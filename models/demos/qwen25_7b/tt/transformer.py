@@ -1,7 +1,4 @@
-"""TtTransformer: embedding, decoder layers, norm, LM head. HF: Qwen2ForCausalLM.
-
-Attention and the MLP have files of their own.
-"""
+"""TtTransformer: embedding, decoder layers, norm, LM head. HF: Qwen2ForCausalLM."""
 
 from typing import Any, Iterable, Sequence
 
