@@ -37,10 +37,7 @@ def weights(size: str, **fields) -> tuple[Any, Any]:
 
 
 def prefill(replica, prompt: int, users: Sequence[int]) -> list[float]:
-    """Prefill a random prompt for one user after the other; the next step then continues all users at its end.
-
-    Returns the seconds to each first token.
-    """
+    """Seconds to the first token of a random prompt, user after user. The next step continues all at its end."""
     import torch
 
     from ..engine.prefill_batch import Prompt, pack_prompts
@@ -96,15 +93,9 @@ def speed(args: argparse.Namespace) -> None:
             if args.size == "7b":
                 row["modeled_ms"] = modeled(devices[0], backend, recipe, users, prompt)
             try:
+                length = prompt + 2 * steps
                 replica = Replica.load(
-                    devices[0],
-                    source,
-                    config,
-                    recipe,
-                    users=users,
-                    max_seq_len=prompt + 2 * steps,
-                    queues=queues,
-                    traced=True,
+                    devices[0], source, config, recipe, users=users, max_seq_len=length, queues=queues
                 )
             except UserError as error:
                 row["refused"] = f"{error}"

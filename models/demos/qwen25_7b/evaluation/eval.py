@@ -13,13 +13,12 @@ from ..files import check_directory, write_json
 from ..plans.machines import Split
 from ..tt.mesh import command_queues, open_replicas
 from .divergence import score_decode, score_prefill, score_reading
-from .model import EvaluatedModel, add_model, choose_backend, replicas_on, split_for
+from .model import TP_DEFAULT, EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .reference import HuggingFace
 from .texts import Sample, add_by_position, add_sample, buckets_from, sample_from
 
 OUT = Path("generated/evaluation")  # git ignores it
 FOUR_BITS = "bfloat4_b"
-TP_DEFAULT = "(default: as many as the model can be split over)"
 LEGEND = (
     "KL(Hugging Face in float32 || recipe) and NLL in nats a token. top-1, top-5, top-100: the recipe's first "
     "choice is among Hugging Face's first 1, 5, 100."
@@ -53,8 +52,7 @@ class Evaluation:
 
     def __str__(self) -> str:
         sample = self.buckets[-1]
-        how = "by position" if self.by_position else "decode"
-        each = " in each bucket" if self.by_position else ""
+        how, each = ("by position", " in each bucket") if self.by_position else ("decode", "")
         return (
             f"{self.model.name}, {self.split}, {how}: {sample.tokens} tokens of {len(sample.texts)} texts{each}, "
             f"{sample.source}; below ttnn: {self.backend}"
@@ -93,15 +91,9 @@ class Evaluation:
         self, recipe: Recipe, model: EvaluatedModel, weights: str, devices: list, readings: list
     ) -> Iterator[dict]:
         in_formats = self._read(model, recipe) if self.by_position else readings
-        texts = self.buckets[-1].texts
-        # One context for all buckets: the chunks of attention depend on it.
+        last = self.buckets[-1]  # one context for all buckets: the chunks of attention depend on it
         with replicas_on(
-            devices,
-            model.checkpoint,
-            recipe,
-            texts=len(texts),
-            max_seq_len=self.buckets[-1].end,
-            queues=command_queues(),
+            devices, model.checkpoint, recipe, texts=len(last.texts), max_seq_len=last.end, queues=command_queues()
         ) as replicas:
             for bucket, reading, rounded in zip(self.buckets, readings, in_formats):
                 scores = {"decode": score_decode(replicas, bucket, reading)}
@@ -166,7 +158,12 @@ class EvalCommand:
         model = EvaluatedModel.open(args.model)
         for recipe in args.recipes:
             recipe.check_layers(model.config.num_hidden_layers)
-        quantized = args.quantized and _open_quantized(args.quantized, model)
+        quantized = args.quantized and EvaluatedModel.open(args.quantized)
+        if quantized and quantized.config != model.config:
+            raise UserError(
+                f"--quantized {args.quantized}: its config.json is not that of {model.directory}; give what `quantize` "
+                "made of --model"
+            )
         split = split_for(model.config, args.mesh, args.tp)
         source = model.tokenizer(), model.directory, model.config.context
         buckets = buckets_from(args, *source) if by_position else [sample_from(args, *source)]
@@ -192,16 +189,6 @@ def _report(evaluation: Evaluation, recipes: Sequence[Recipe], file: Path) -> No
             rows = [_row(result) for result in sorted(results, key=lambda result: result["phase"])]
             say(markdown(list(rows[0]), [list(row.values()) for row in rows], aligned=True))
     say(f"\n{file}")
-
-
-def _open_quantized(name: str, model: EvaluatedModel) -> EvaluatedModel:
-    quantized = EvaluatedModel.open(name)
-    if quantized.config != model.config:
-        raise UserError(
-            f"--quantized {name}: its config.json is not that of {model.directory}; give what `quantize` made of "
-            "--model"
-        )
-    return quantized
 
 
 def _has_four_bits(recipe: Recipe) -> bool:

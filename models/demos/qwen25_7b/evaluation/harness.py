@@ -3,7 +3,8 @@
 Log-likelihoods come from teacher forcing with decode steps. Text comes from the Generator.
 """
 
-from typing import Any, NamedTuple, Sequence
+from dataclasses import replace
+from typing import Any, Sequence
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
@@ -23,34 +24,17 @@ from .texts import ForcedText
 NEW_TOKENS = 256  # tokens of an answer, unless the task has max_gen_toks
 
 
-class GenerationOptions(NamedTuple):
-    """A request's stop strings, length and sampling."""
-
-    until: tuple[str, ...]
-    new_tokens: int
-    temperature: float
-    top_k: int
-    top_p: float
-
-    @classmethod
-    def of(cls, options: dict[str, Any]) -> "GenerationOptions":
-        """options: a request's generation_kwargs. UserError: an option that is not supported."""
-        known = {"until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p"}
-        if options.keys() - known:
-            unknown = ", ".join(sorted(options.keys() - known))
-            raise UserError(f"the task's generation_kwargs have {unknown}; supported are {', '.join(sorted(known))}")
-        until = options.get("until") or ()
-        sampled = options.get("do_sample", False)
-        return cls(
-            until=(until,) if isinstance(until, str) else tuple(filter(None, until)),
-            new_tokens=options.get("max_gen_toks", NEW_TOKENS),
-            temperature=options.get("temperature", 1.0) if sampled else 0.0,
-            top_k=options.get("top_k", 0),
-            top_p=options.get("top_p", 1.0),
-        )
-
-    def sampling(self, seed: int) -> SamplingParams:
-        return SamplingParams(self.temperature, self.top_k, self.top_p, seed) if self.temperature else GREEDY
+def read_options(options: dict[str, Any]) -> tuple[tuple[str, ...], int, SamplingParams]:
+    """(stop strings, tokens, sampling) of a request's generation_kwargs. UserError: an option that is not supported."""
+    known = {"until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p"}
+    if options.keys() - known:
+        unknown = ", ".join(sorted(options.keys() - known))
+        raise UserError(f"the task's generation_kwargs have {unknown}; supported are {', '.join(sorted(known))}")
+    until = options.get("until") or ()
+    until = (until,) if isinstance(until, str) else tuple(filter(None, until))
+    temperature = options.get("temperature", 1.0) if options.get("do_sample", False) else 0.0
+    sampling = SamplingParams(temperature, options.get("top_k", 0), options.get("top_p", 1.0))
+    return until, options.get("max_gen_toks", NEW_TOKENS), sampling if temperature else GREEDY
 
 
 class ReplicaLM(TemplateLM):
@@ -145,23 +129,21 @@ class ReplicaLM(TemplateLM):
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """A request's seed is its index, so its samples do not depend on the other requests."""
         answers = [""] * len(requests)
-        groups: dict[GenerationOptions, list[int]] = {}
+        groups: dict[tuple, list[int]] = {}
         for index, request in enumerate(requests):
-            groups.setdefault(GenerationOptions.of(request.args[1]), []).append(index)
+            groups.setdefault(read_options(request.args[1]), []).append(index)
         with tqdm(total=len(requests), desc="answers", leave=False, disable=None) as bar:
-            for options, indices in groups.items():
-                room = self.max_length - options.new_tokens
+            for (until, new_tokens, sampling), indices in groups.items():
+                room = self.max_length - new_tokens
                 if room < 1:
                     raise UserError(
-                        f"the task's answers take {options.new_tokens} tokens of a context of {self.max_length}: "
-                        "give a larger --max-seq-len"
+                        f"the task's answers take {new_tokens} tokens of a context of {self.max_length}: give a larger "
+                        "--max-seq-len"
                     )
                 prompts = [self.tok_encode(requests[index].args[0])[-room:] for index in indices]
-                streams = [self._tokenizer.detokenizer(options.until) for _ in indices]
-                samplings = [options.sampling(index) for index in indices]
-                for token in self.generator.generate(
-                    prompts, options.new_tokens, stop_ids=self.stop_ids, sampling=samplings
-                ):
+                streams = [self._tokenizer.detokenizer(until) for _ in indices]
+                samplings = [replace(sampling, seed=index) for index in indices]
+                for token in self.generator.generate(prompts, new_tokens, stop_ids=self.stop_ids, sampling=samplings):
                     stream = streams[token.user]
                     stream.add(token.id, last=token.last)
                     if stream.stopped:

@@ -15,6 +15,8 @@ from ..tt.mesh import describe_backend, select_backend
 from ..weights.checkpoint import Checkpoint
 from .smollm2 import cached_smollm2
 
+TP_DEFAULT = "(default: as many as the model can be split over)"
+
 
 def add_model(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
@@ -64,18 +66,15 @@ def choose_backend(backend: str, split: Split) -> str:
 
 
 @contextmanager
-def replicas_on(
-    devices: list, checkpoint: Checkpoint, recipe: Recipe, *, texts: int, max_seq_len: int, queues: int
-) -> Iterator[list]:
-    """Load the Replicas that `texts` texts at a time need, one on each device. Replicas return logits.
+def replicas_on(devices: list, checkpoint: Checkpoint, recipe: Recipe, *, texts: int, **options: int) -> Iterator[list]:
+    """Load the Replicas that `texts` texts at a time need, one on each device. options: as in Replica.load.
 
     On exit the devices' memory is free again, for a model with another recipe.
     """
     from ..engine.replica import load_replicas
 
     count = min(len(devices), -(-texts // MAX_USERS))
-    users = min(texts, MAX_USERS * count)
-    replicas = load_replicas(devices[:count], checkpoint, recipe, users=users, max_seq_len=max_seq_len, queues=queues)
+    replicas = load_replicas(devices[:count], checkpoint, recipe, users=min(texts, MAX_USERS * count), **options)
     try:
         yield replicas
     finally:

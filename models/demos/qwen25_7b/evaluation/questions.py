@@ -30,10 +30,7 @@ def read_questions(file: Path) -> list[dict[str, str]]:
 
 
 def questions_task(questions: list[dict[str, str]], *, instruct: bool, new_tokens: int):
-    """A task for lm-eval, scored as GSM8K is.
-
-    strict-match scores the number after the mark, flexible-extract the last number.
-    """
+    """A task for lm-eval, as GSM8K: strict-match scores the number after the mark, flexible-extract the last."""
     from datasets import Dataset
     from lm_eval.api.task import ConfigurableTask
 

@@ -11,7 +11,7 @@ from ..cli.terminal import markdown, say
 from ..errors import UserError
 from ..text.tokenizer import ChatTokenizer
 from ..tt.mesh import command_queues, open_replicas
-from .model import EvaluatedModel, add_model, choose_backend, replicas_on, split_for
+from .model import TP_DEFAULT, EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .reference import HuggingFace
 from .texts import ForcedText
 
@@ -93,9 +93,7 @@ class ReadinessCommand:
         add_model(parser)
         add_recipes(parser, default="bf16,bfp8")
         add_machine(parser)
-        parser.add_argument(
-            "--tp", **number(), help="chips of a replica (default: as many as the model can be split over)"
-        )
+        parser.add_argument("--tp", **number(), help=f"chips of a replica {TP_DEFAULT}")
         text = f"a .refpt file of {VERSION} (default: Hugging Face's greedy answers to {len(PROMPTS)} chat prompts)"
         parser.add_argument("--reference", type=Path, metavar="FILE", help=text)
 

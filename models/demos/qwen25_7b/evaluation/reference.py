@@ -1,5 +1,6 @@
 """Reference predictions: Hugging Face's float32 model."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, Sequence
 
@@ -14,10 +15,7 @@ BATCH = 8  # texts that Hugging Face reads at a time
 
 
 class HuggingFace:
-    """The model in float32.
-
-    recipe: round the weights to its formats, as chips hold them. Arithmetic, activations and cache stay float32.
-    """
+    """The model in float32. recipe: round the weights alone to its formats, as chips hold them."""
 
     def __init__(self, directory: Path, recipe: Optional[Recipe] = None):
         self.model = hf_checkpoint(directory)
@@ -37,16 +35,15 @@ class HuggingFace:
         return Reading(self.model.lm_head, states)
 
 
+@dataclass(frozen=True)
 class Reading:
     """Hidden states of texts, from which logits are computed when they are compared.
 
     Logits of 2,048 tokens over 152,064 words take 1.2 GB. The LM head's inputs take 29 MB.
-    states: for each text the LM head's input, [tokens, hidden].
     """
 
-    def __init__(self, lm_head: torch.nn.Linear, states: list[torch.Tensor]):
-        self.lm_head = lm_head
-        self.states = states
+    lm_head: torch.nn.Linear
+    states: list[torch.Tensor]  # for each text the LM head's input, [tokens, hidden]
 
     @torch.no_grad()
     def logits(self, texts: Sequence[int], positions: Sequence[int]) -> torch.Tensor:

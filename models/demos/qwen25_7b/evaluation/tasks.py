@@ -13,8 +13,8 @@ from ..files import check_directory, write_json
 from ..plans.parallel_plan import MAX_USERS
 from ..text.tokenizer import ChatTokenizer
 from ..tt.mesh import command_queues, open_replicas
-from .eval import TP_DEFAULT, add_out, result_file
-from .model import EvaluatedModel, add_model, choose_backend, replicas_on, split_for
+from .eval import add_out, result_file
+from .model import TP_DEFAULT, EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .questions import questions_task, read_questions
 
 CONTEXT = 1024  # tokens a user

@@ -32,7 +32,7 @@ def predict_with_decode(replicas: Sequence[Replica], texts: Sequence[ForcedText]
     while True:
         for batch in batches:
             yield from batch.fill(waiting)
-        active = [batch for batch in batches if batch.active]
+        active = [batch for batch in batches if batch.texts]
         if not active:
             return
         for batch in active:
@@ -42,10 +42,7 @@ def predict_with_decode(replicas: Sequence[Replica], texts: Sequence[ForcedText]
 
 
 def predict_with_prefill(replica: Replica, texts: Sequence[ForcedText]) -> Iterator[Prediction]:
-    """The same predictions by prefill alone.
-
-    A text is one prompt. Prefill returns 32 rows of logits, so the prompt runs once for every 32 predictions.
-    """
+    """The same predictions by prefill alone, which returns 32 rows of logits: a text runs once for each 32."""
     blocks = equal_shares(replica.blocks, replica.users)[0]
     for index, text in enumerate(texts):
         for batch in prefill_batches(replica, Prompt(0, text.ids[:-1], 0, blocks)):
@@ -80,10 +77,6 @@ class _Slots:
         self.positions = [INACTIVE] * replica.slots  # positions of the tokens that the next step reads
         self.tables = attention_tables([[]] * replica.slots, replica.width)
         self.changed = True  # a text was added or removed since the last upload to the device
-
-    @property
-    def active(self) -> bool:
-        return bool(self.texts)
 
     def fill(self, waiting: deque) -> Iterator[Prediction]:
         """Prefill waiting texts into inactive slots. A text of one further token needs its prefill only."""
@@ -126,11 +119,8 @@ class _Slots:
         for slot in slots:
             self.positions[slot] += 1
             if self.positions[slot] == len(self.texts[slot][1].ids) - 1:
-                self._remove(slot)
+                del self.texts[slot]
+                self.positions[slot] = INACTIVE
+                self.tables[slot] = attention_table([], self.replica.width)
+                self.changed = True
         return prediction
-
-    def _remove(self, slot: int) -> None:
-        del self.texts[slot]
-        self.positions[slot] = INACTIVE
-        self.tables[slot] = attention_table([], self.replica.width)
-        self.changed = True

@@ -74,10 +74,7 @@ def capture_step(
     tokens: int = 1,
     sampling: SamplingParams = GREEDY,
 ) -> Step:
-    """Capture a step of `config` on a row of chips, from one layer of each kind.
-
-    tokens: computed tokens of each user. A step with more than one verifies draft tokens.
-    """
+    """Capture a step from one layer of each kind. tokens: of each user; with more than one it verifies drafts."""
     with one_layer_of_each_kind(mesh_device, config, recipe, users, CONTEXT, tokens) as replica:
         replica.inputs.write_sampling_params([sampling])
         mode = SamplingMode.of([sampling])
@@ -114,10 +111,7 @@ class LayerKind(NamedTuple):
 
 
 def layer_kinds(config: DecoderConfig, recipe: Recipe) -> Counter[LayerKind]:
-    """The kinds of layers, and the number of layers of each; layer 0's first.
-
-    Keys of config.centered_layers count as centered, as in the 7B.
-    """
+    """The number of layers of each kind, layer 0's first. Keys of config.centered_layers count as centered."""
     return Counter(
         LayerKind(replace(recipe.of_layer(i), different=()), i in config.centered_layers)
         for i in range(config.num_hidden_layers)

@@ -19,7 +19,8 @@ from ..plans.machines import Split, machine
 from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import MAX_USERS, TILE, ParallelPlan
 from ..tt.mesh import describe_backend, host_alone, open_replicas, select_backend
-from .published_models import FAMILIES, SIZES
+from .plan_tables import hops_table, splits_table
+from .published_models import FAMILIES, QWEN25, SIZES, context_contract, models_table
 
 DIMS = SIZES | FAMILIES
 PERF = f"python -m {__package__}"
@@ -78,8 +79,7 @@ def opened(args: argparse.Namespace) -> Iterator:
 def split_of(args: argparse.Namespace) -> str:
     """For a title."""
     below = describe_backend(select_backend(args.backend, args.mesh)).split(" (")[0]
-    split = f"{args.mesh}, tp {args.tp} x dp {machine(args.mesh).chips // args.tp}"
-    return f"{split}, recipe {args.recipe}, below ttnn: {below}"
+    return f"{Split.of(args.mesh, args.tp)}, recipe {args.recipe}, below ttnn: {below}"
 
 
 def small_vocabulary(config: DecoderConfig) -> DecoderConfig:
@@ -199,8 +199,8 @@ class Model:
             f"{title_of(args)} decode{measured}, {args.batch} users a replica at position {args.position}, "
             f"{args.sampling} sampling, {split_of(args)}"
         )
-        replicas = machine(args.mesh).chips // args.tp
-        return step_report(model, title=title, users=args.batch, replicas=replicas, layers=layers)
+        dp = Split.of(args.mesh, args.tp).dp
+        return step_report(model, title=title, users=args.batch, replicas=dp, layers=layers)
 
 
 class Splits:
@@ -212,8 +212,6 @@ class Splits:
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
-        from .plan_tables import splits_table
-
         return splits_table()
 
 
@@ -229,8 +227,6 @@ class Hops:
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
-        from .plan_tables import hops_table
-
         return hops_table(DIMS[args.dims], args.recipe, machine("N150").chip)
 
 
@@ -247,8 +243,6 @@ class Models:
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
-        from .published_models import QWEN25, models_table
-
         one = args.config and {f"{args.config}": DecoderConfig.from_json(args.config)}
         return models_table(one or QWEN25, args.recipe)
 
@@ -265,8 +259,6 @@ class Context:
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
-        from .published_models import context_contract
-
         config = DecoderConfig.from_json(args.config) if args.config else QWEN25_7B
         return json.dumps(context_contract(config, RECIPES), indent=1)
 
