@@ -49,10 +49,7 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def merged_options(options: list[str], mesh: str) -> list[str]:
-    """Return vLLM's options for a machine: the defaults, then the user's, then one --additional-config of both.
-
-    mesh: as in MESH_DEVICE.
-    """
+    """vLLM's options: the defaults, the user's, then an --additional-config of both. mesh: as in MESH_DEVICE."""
     kind = BY_NAME.get(mesh.upper())
     replicas = option_value(options, *REPLICAS_OPTIONS)
     config = {"tt": dict(TT_CONFIG)}

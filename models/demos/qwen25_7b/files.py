@@ -18,10 +18,9 @@ class FileError(UserError):
 
 
 def read_text(file: str | Path, option: str = "") -> str:
-    """The content of a UTF-8 text file, without a byte-order mark.
+    """The content of a UTF-8 text file, without a byte-order mark. FileError: absent, unreadable or not UTF-8.
 
     option: the command line's name for the file, for messages.
-    FileError: the file is absent, unreadable or not UTF-8.
     """
     label = _label(option, file)
     try:
@@ -33,19 +32,12 @@ def read_text(file: str | Path, option: str = "") -> str:
 
 
 def read_json(file: str | Path, option: str = "") -> Any:
-    """The value in a JSON file.
-
-    option: the command line's name for the file, for messages.
-    FileError: the file cannot be read, or is not JSON.
-    """
+    """The value in a JSON file. option: as in read_text. FileError: the file cannot be read, or is not JSON."""
     return parse_json(read_text(file, option), _label(option, file))
 
 
 def read_json_lines(text: str, label: str) -> list[tuple[int, Any]]:
-    """(number, value) of each line of JSON. Empty lines are left out.
-
-    label: names the file in messages. FileError: a line is not JSON.
-    """
+    """(number, value) of each line of JSON that is not empty. label: names the file. FileError: one is not JSON."""
     lines = enumerate(text.split("\n"), 1)  # a string of JSON may hold U+2028
     return [(number, parse_json(line, f"{label}, line {number}")) for number, line in lines if line.strip()]
 
@@ -70,10 +62,7 @@ def other_format(directory: Path, patterns: Iterable[str] = OTHER_FORMATS) -> Op
 
 
 def check_output(option: str, file: Path, *, new: bool = False) -> None:
-    """UserError unless `file` can be written: asked before minutes of work.
-
-    option: the command line's name for the file. new: refuse a file that exists.
-    """
+    """UserError unless `file` can be written. option: as in read_text. new: refuse a file that exists."""
     if file.exists() and not file.is_file():
         raise UserError(f"{option} {file}: not a regular file; give another name")
     if file.exists() and new:
@@ -89,10 +78,7 @@ def check_directory(option: str, directory: Path) -> None:
 
 
 def write_whole(file: Path, write: Callable[[Path], None]) -> None:
-    """Write a file in a new folder beside its place, and move it there. Nothing unfinished stays.
-
-    write: writes the content to the path that it gets.
-    """
+    """Write a file, by `write(path)`, in a new folder beside its place, and move it there: whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=file.parent) as folder:
         part = Path(folder, file.name)

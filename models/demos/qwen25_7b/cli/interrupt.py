@@ -33,10 +33,7 @@ def is_interrupted() -> bool:
 
 @contextmanager
 def ctrl_c_calls(pressed: Callable[[], None]) -> Iterator[None]:
-    """Inside, Ctrl-C calls `pressed` in the main thread instead of interrupting. `pressed` may raise.
-
-    SIGTERM and SIGHUP still interrupt.
-    """
+    """Inside, Ctrl-C calls `pressed`, which may raise, in the main thread. SIGTERM and SIGHUP still interrupt."""
     before = signal.signal(signal.SIGINT, lambda _number, _frame: pressed())
     try:
         yield

@@ -26,8 +26,7 @@ def number(least: int = 1) -> dict[str, Any]:
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises UserError for a bad option.
 
-    The help shows the first line of `description`, a docstring. It ends with `examples`: command
-    lines as a user would type them.
+    The help shows the first line of `description`, a docstring, and ends with `examples`, which are command lines.
     """
 
     def __init__(self, *, description: Optional[str] = None, examples: Sequence[str] = (), **kwargs: Any):
@@ -68,13 +67,11 @@ def add_machine(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--backend", default="auto", choices=BACKENDS, help=how)
 
 
-def add_recipe(parser: argparse._ActionsContainer, name: str = "--recipe", default: str = BFP8.name) -> None:
-    """Add the option `name`. Its value is a Recipe."""
-    known, text = (
-        partial(recipe_named, option=name),
-        f"number formats of weights and cache: {KNOWN} (default: %(default)s)",
-    )
-    parser.add_argument(name, type=known, default=default, metavar="NAME|FILE.json", help=text)
+def add_recipe(parser: argparse._ActionsContainer, default: str = BFP8.name) -> None:
+    """Add --recipe. Its value is a Recipe."""
+    named, text = partial(recipe_named, option="--recipe"), f"number formats of weights and cache: {KNOWN}"
+    text += " (default: %(default)s)"
+    parser.add_argument("--recipe", type=named, default=default, metavar="NAME|FILE.json", help=text)
 
 
 def add_recipes(parser: argparse._ActionsContainer, default: str) -> None:

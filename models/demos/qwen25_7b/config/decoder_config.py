@@ -114,12 +114,11 @@ class DecoderConfig:
         else:
             object.__setattr__(self, "head_dim", self.hidden_size // heads)
         if self.head_dim % 2 or self.head_dim > HEAD_WIDTHS[-1] or self.head_norms and self.head_dim not in HEAD_WIDTHS:
-            few = (
-                f"one of {HEAD_WIDTHS}, where heads are normalized"
-                if self.head_norms
-                else f"even, {HEAD_WIDTHS[-1]} at most"
+            few, even = f"one of {HEAD_WIDTHS}, where heads are normalized", f"even, {HEAD_WIDTHS[-1]} at most"
+            raise ConfigError(
+                f"head_dim must be {few if self.head_norms else even}; got {self.head_dim}: attention's plans take no "
+                "other"
             )
-            raise ConfigError(f"head_dim must be {few}; got {self.head_dim}: attention's plans take no other")
 
     @property
     def head_width(self) -> int:
@@ -157,10 +156,7 @@ class DecoderConfig:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any], source: str = "config.json") -> "DecoderConfig":
-        """Make a config from config.json's contents, as transformers 4.x or 5.x writes them.
-
-        source: what an error calls the place that `fields` came from.
-        """
+        """A config from config.json's contents, as transformers 4.x or 5.x writes them. source: for errors."""
         if not isinstance(fields, Mapping):
             raise ConfigError(f"{source}: must hold a JSON object, got {type(fields).__name__}")
         try:

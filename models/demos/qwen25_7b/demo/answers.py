@@ -73,10 +73,7 @@ def answer(
     params: SamplingParams,
     args: Namespace,
 ) -> None:
-    """Generate an answer to each prompt and show it, then the speed.
-
-    A single answer is shown as it comes; several are shown when all are complete.
-    """
+    """Show an answer to each prompt: one as it comes, several when all are complete. Then show the speed."""
     answers = [Answer(prompt, len(ids)) for prompt, ids in zip(prompts, token_ids)]
     single = len(answers) == 1
     if single:

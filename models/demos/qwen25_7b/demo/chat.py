@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import Optional, Sequence
 
 from ..cli import interrupt
@@ -15,28 +16,20 @@ PROMPT = "> "
 HELP = "/reset begins a new conversation; /exit or Ctrl-D leaves; Ctrl-C stops an answer"
 
 
+@dataclass
 class Chat:
-    """Reads messages and answers them, in one conversation until /reset.
+    """Reads messages and answers them, in one conversation until /reset."""
 
-    context: tokens of the longest conversation. max_new_tokens: of an answer; None: the rest of the context.
-    """
+    model: OpenModel
+    sampling: SamplingParams
+    stop: Sequence[str]
+    context: int  # tokens of the longest conversation
+    max_new_tokens: Optional[int]  # of an answer; None: the rest of the context
+    _reading: bool = False  # whether the program waits for a line
+    _interrupted: bool = False  # whether Ctrl-C was pressed while an answer was written
 
-    def __init__(
-        self,
-        model: OpenModel,
-        sampling: SamplingParams,
-        stop: Sequence[str],
-        context: int,
-        max_new_tokens: Optional[int],
-    ):
-        self._model = model
-        self._sampling = sampling
-        self._stop = stop
-        self._context = context
-        self._max_new_tokens = max_new_tokens
+    def __post_init__(self):
         self._at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        self._reading = False  # whether the program waits for a line
-        self._interrupted = False  # whether Ctrl-C was pressed while an answer was written
 
     def run(self) -> None:
         if self._at_terminal:
@@ -55,7 +48,7 @@ class Chat:
                     self._take_turn(conversation, line)
 
     def _new_conversation(self) -> Conversation:
-        return Conversation(self._model.tokenizer, self._model.stop_ids)
+        return Conversation(self.model.tokenizer, self.model.stop_ids)
 
     def _press(self) -> None:
         """Ctrl-C. An answer ends between two tokens, so that the contents of the caches are known."""
@@ -87,7 +80,7 @@ class Chat:
 
     def _take_turn(self, conversation: Conversation, message: str) -> None:
         prompt = conversation.prompt(message)
-        if len(prompt) >= self._context:
+        if len(prompt) >= self.context:
             full = self._full_context()
             say(f"({full} The message, with {len(prompt)} tokens in all, was not taken.)\n")
             return
@@ -100,10 +93,10 @@ class Chat:
     def _answer(self, prompt: Sequence[int]) -> tuple[str, list[int], str]:
         """Show the answer; return its text, its token ids, and a line that says why it was cut."""
         self._interrupted = False
-        room = self._context - len(prompt)
-        new_tokens = min(room, self._max_new_tokens or room)
+        room = self.context - len(prompt)
+        new_tokens = min(room, self.max_new_tokens or room)
         text, ids = "", []
-        deltas = self._model.generate([prompt], new_tokens, self._sampling, stop=self._stop)
+        deltas = self.model.generate([prompt], new_tokens, self.sampling, stop=self.stop)
         with closing(deltas):
             for delta in deltas:
                 say(delta.text, end="")
@@ -120,6 +113,6 @@ class Chat:
         return text, ids, f"\n(cut after {new_tokens} tokens: --max-new-tokens)"
 
     def _full_context(self) -> str:
-        longest = self._model.checkpoint.config.context
-        longer = f"; --max-seq-len gives up to {longest} tokens" if self._context < longest else ""
-        return f"the context of {self._context} tokens is full: /reset begins a new conversation{longer}."
+        longest = self.model.checkpoint.config.context
+        longer = f"; --max-seq-len gives up to {longest} tokens" if self.context < longest else ""
+        return f"the context of {self.context} tokens is full: /reset begins a new conversation{longer}."

@@ -24,10 +24,7 @@ from ..cli.command import quiet_libraries, run  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Answer prompts, or chat. argv: default the command line's.
-
-    What needs no weights is checked before the model is opened.
-    """
+    """Answer prompts, or chat. What needs no weights is checked first. argv: default the command line's."""
     from .options import CHAT_CONTEXT, CONTEXT, parse, read_prompts, sampling
 
     args = parse(argv)

@@ -31,23 +31,8 @@ SAMPLING = "temperature", "top_k", "top_p", "repetition_penalty", "seed"
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line; args.split is the machine with its tp. UserError names the option that cannot be."""
     parser = Parser(description="Text from Qwen2.5 on an N150, N300, N150x4, T3K or Galaxy.", examples=EXAMPLES)
-    _add_prompts(parser.add_argument_group("prompts (one of the first four)"))
-    _add_answers(parser.add_argument_group("answers"))
-    _add_sampling(parser.add_argument_group("sampling", "The defaults of a chat are those of generation_config.json."))
-    _add_model(parser.add_argument_group("model and machine"))
+    _add_options(parser)
     args = parser.parse_args(argv)
-    _check(parser, args)
-    if args.max_new_tokens is None and not args.chat:
-        args.max_new_tokens = NEW_TOKENS
-    return args
-
-
-def sampling(args: argparse.Namespace, default: "SamplingParams") -> "SamplingParams":
-    """The sampling of the options, with the values of `default` for absent options."""
-    return replace(default, **{name: value for name in SAMPLING if (value := getattr(args, name)) is not None})
-
-
-def _check(parser: Parser, args: argparse.Namespace) -> None:
     if args.chat and not args.instruct:
         parser.error("--chat needs the chat template, which --no-instruct leaves out")
     if args.chat and (args.batch_size is not None or args.out is not None):
@@ -58,9 +43,18 @@ def _check(parser: Parser, args: argparse.Namespace) -> None:
     check_speculate(args.speculate, on_host=args.sample_on == "host")
     if args.out is not None:
         check_output("--out", args.out, new=True)
+    if args.max_new_tokens is None and not args.chat:
+        args.max_new_tokens = NEW_TOKENS
+    return args
 
 
-def _add_prompts(group: argparse._ArgumentGroup) -> None:
+def sampling(args: argparse.Namespace, default: "SamplingParams") -> "SamplingParams":
+    """The sampling of the options, with the values of `default` for absent options."""
+    return replace(default, **{name: value for name in SAMPLING if (value := getattr(args, name)) is not None})
+
+
+def _add_options(parser: Parser) -> None:
+    group = parser.add_argument_group("prompts (one of the first four)")
     one = group.add_mutually_exclusive_group()
     one.add_argument("--prompt", metavar="TEXT", help="one prompt")
     a_file = "one prompt: a text file or a pipe"
@@ -72,9 +66,7 @@ def _add_prompts(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--batch-size", **number(), help=users)
     group.add_argument("--instruct", action=argparse.BooleanOptionalAction, default=True, help="use the chat template")
 
-
-def _add_answers(group: argparse._ArgumentGroup) -> None:
-    option = group.add_argument
+    option = parser.add_argument_group("answers").add_argument
     tokens = "an answer ends after N tokens (default: 64; in a chat the rest of the context)"
     option("--max-new-tokens", **number(), help=tokens)
     option("--stop", action="append", default=[], metavar="TEXT", help="end an answer before TEXT; may be repeated")
@@ -85,9 +77,8 @@ def _add_answers(group: argparse._ArgumentGroup) -> None:
     out = "write the answers to a new file, a line of JSON for each prompt"
     option("--out", type=Path, metavar="FILE", help=out)
 
-
-def _add_sampling(group: argparse._ArgumentGroup) -> None:
-    option = group.add_argument
+    defaults = "The defaults of a chat are those of generation_config.json."
+    option = parser.add_argument_group("sampling", defaults).add_argument
     option("--temperature", type=float, metavar="T", help="0 is greedy (default: 0)")
     top_k = "0 keeps all tokens; the host samples where K is above 32, or 0 with --top-p below 1 (default: 32)"
     option("--top-k", type=int, metavar="K", help=top_k)
@@ -100,8 +91,7 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
     draft = "accept up to K tokens of a text in a step, drafted from the text itself; the answers stay the same"
     option("--speculate", type=int, default=1, metavar="K", help=f"{draft} (default: 1, off)")
 
-
-def _add_model(group: argparse._ArgumentGroup) -> None:
+    group = parser.add_argument_group("model and machine")
     add_machine(group)
     group.add_argument("--tp", **number(), help="chips of a replica of the model (default: all of a row of the mesh)")
     model = "directory or hub id of a checkpoint (default: the small one of this repository)"

@@ -59,13 +59,9 @@ class ReplicaEngine:
         return list(self.scheduler.running)
 
     @property
-    def in_flight(self) -> int:
-        return self.replica.in_flight
-
-    @property
     def has_room(self) -> bool:
         """Whether a sequence can be admitted: steps in flight do not know it, so there must be none."""
-        return self.scheduler.has_free_slot and not self.in_flight
+        return self.scheduler.has_free_slot and not self.replica.in_flight
 
     def finish(self, sequence: Sequence) -> None:
         self.scheduler.finish(sequence)
@@ -97,14 +93,14 @@ class ReplicaEngine:
         mode = self.input_batch.sampling_mode(running)
         on_host = any(map(self.input_batch.samples_on_host, running))
         ahead = 1 if self._speculation or on_host else STEPS_AHEAD
-        while self.in_flight < min(max_steps, ahead) and (self.input_batch.valid or not self.in_flight):
+        while self.replica.in_flight < min(max_steps, ahead) and (self.input_batch.valid or not self.replica.in_flight):
             self._drafts = self._propose(running)
             if self._drafts:
                 grouped = self._speculation.grouped(running)
                 self.input_batch.write_drafts(self._drafts, grouped=grouped)
                 self.replica.launch_verify(mode, grouped=grouped)
                 return
-            self.input_batch.write_step(running, self.in_flight)
+            self.input_batch.write_step(running, self.replica.in_flight)
             self.replica.launch_decode(mode)
 
     def _propose(self, running: list[Sequence]) -> list[Draft]:
@@ -125,7 +121,7 @@ class ReplicaEngine:
 
     def drain(self) -> None:
         """Read the steps in flight and drop their tokens."""
-        while self.in_flight:
+        while self.replica.in_flight:
             self.replica.read_tokens()
             self.input_batch.valid = False
 
@@ -232,7 +228,7 @@ class Generator:
                     if engine.running:
                         engine.launch_steps(max(s.remaining for s in engine.running))
                 for engine in self._engines:
-                    if engine.in_flight:
+                    if engine.replica.in_flight:
                         yield from self._new_tokens(engine, engine.read_step())
         except GeneratorExit:
             self._end()
@@ -245,7 +241,7 @@ class Generator:
     def _prefill(self) -> Iterator[Token]:
         """Admit waiting sequences, prefill them, and yield their first tokens."""
         for engine in self._engines:
-            while self._waiting and engine.scheduler.has_free_slot and engine.in_flight:
+            while self._waiting and engine.scheduler.has_free_slot and engine.replica.in_flight:
                 yield from self._new_tokens(engine, engine.read_step())
         admitted = self._admit()
         queues = [engine.scheduler.prefill_batches(new) for engine, new in admitted.items()]

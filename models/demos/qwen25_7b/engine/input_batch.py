@@ -171,11 +171,7 @@ class DeviceInputs:
 
 
 class InputBatch:
-    """Writes the changed values of running sequences to the device inputs.
-
-    With `on_host` the host samples every sequence. Otherwise it samples where the chips do not support
-    the sampling parameters.
-    """
+    """Writes the changed values of running sequences to the device inputs. on_host: as in ReplicaEngine."""
 
     def __init__(self, inputs: DeviceInputs, *, on_host: bool):
         self._device = inputs

@@ -6,7 +6,6 @@ The result is a checkpoint for any loader. Run it with the same recipe, whose fo
 exactly. The same command resumes a run that was stopped.
 """
 
-import argparse
 from pathlib import Path
 
 from ..cli.command import quiet_libraries, run
@@ -14,8 +13,9 @@ from ..cli.command import quiet_libraries, run
 
 def main(argv: list[str] | None = None) -> None:
     quiet_libraries()
-    from ..cli.options import Parser
+    from ..cli.options import Parser, add_recipe, number
     from ..cli.terminal import say
+    from ..config.recipe import PERFORMANCE
 
     parser = Parser(
         prog=f"python -m {__package__}",
@@ -26,23 +26,6 @@ def main(argv: list[str] | None = None) -> None:
             f"python -m {__package__} --model smollm2 --out smollm2-4bit",
         ),
     )
-    _add_options(parser)
-    args = parser.parse_args(argv)
-    from ..evaluation.model import EvaluatedModel
-    from .output import check_resumable
-    from .quantizer import quantize
-
-    checkpoint = EvaluatedModel.open(args.model).checkpoint
-    check_resumable(args.out)
-    calibration = args.calibration or _own_text(checkpoint.directory, args.out)
-    quantize(checkpoint, calibration, args.out, args.recipe, args.tokens, args.steps)
-    say(f"{args.out}: the MLP in the formats of {args.recipe.name}")
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    from ..cli.options import add_recipe, number
-    from ..config.recipe import PERFORMANCE
-
     option = parser.add_argument
     option("--model", required=True, help='directory, hub id or "smollm2"')
     text = (
@@ -55,6 +38,16 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     option("--tokens", default=24576, help=tokens, **number())
     steps = "steps of learned rounding in a layer, 0 for none; time grows with them (default: %(default)s)"
     option("--steps", default=60, help=steps, **number(0))
+    args = parser.parse_args(argv)
+    from ..evaluation.model import EvaluatedModel
+    from .output import check_resumable
+    from .quantizer import quantize
+
+    checkpoint = EvaluatedModel.open(args.model).checkpoint
+    check_resumable(args.out)
+    calibration = args.calibration or _own_text(checkpoint.directory, args.out)
+    quantize(checkpoint, calibration, args.out, args.recipe, args.tokens, args.steps)
+    say(f"{args.out}: the MLP in the formats of {args.recipe.name}")
 
 
 def _own_text(model: Path, out: Path) -> Path:

@@ -45,7 +45,15 @@ def learned_inputs(
     random = torch.Generator().manual_seed(0)
     for _ in trange(steps, desc="learned rounding", leave=False, disable=None):
         tokens = torch.randint(len(inputs), (BATCH,), generator=random)
-        _set_gradients(position, step, down, inputs[tokens], target[tokens], token_weights[tokens])
+        values = _values(position.detach(), step).requires_grad_()
+        down.grad = None
+        with torch.enable_grad():
+            gate, up = (inputs[tokens] @ values).chunk(2, dim=1)
+            error = ((silu(gate) * up) @ down - target[tokens]) * token_weights[tokens]
+            # The sum, not the mean, whose gradients would be smaller than Adam's epsilon.
+            error.pow(2).sum().backward()
+        # Straight through the rounding.
+        position.grad = values.grad.unflatten(-1, (-1, BLOCK)) * step
         optimizer.step()
         schedule.step()
         position.data.clamp_(-REACH, REACH)
@@ -53,23 +61,5 @@ def learned_inputs(
 
 
 def _values(position: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    """The weight [hidden, 2 * mlp] of positions in codes."""
     return at_step(position * step, step).flatten(-2)
-
-
-def _set_gradients(
-    position: torch.Tensor,
-    step: torch.Tensor,
-    down: torch.Tensor,
-    inputs: torch.Tensor,
-    target: torch.Tensor,
-    token_weights: torch.Tensor,
-) -> None:
-    """The gradients of the squared error on a batch. Position's is straight-through: that of the rounded values."""
-    values = _values(position.detach(), step).requires_grad_()
-    down.grad = None
-    with torch.enable_grad():
-        gate, up = (inputs @ values).chunk(2, dim=1)
-        error = ((silu(gate) * up) @ down - target) * token_weights
-        # The sum, not the mean, whose gradients would be smaller than Adam's epsilon.
-        error.pow(2).sum().backward()
-    position.grad = values.grad.unflatten(-1, (-1, BLOCK)) * step

@@ -54,14 +54,18 @@ def quantize(checkpoint: Checkpoint, calibration: Path, out: Path, recipe: Recip
         streams = Streams(embedded, embedded)
     rotary = type(_empty_model(config).rotary_emb)(hf_config(config))
     rotation = rotary(streams.exact, torch.arange(ids.shape[1])[None])
+    shapes = tensor_shapes(config)
     for i in trange(done, layers, initial=done, total=layers, desc="layers", leave=False, disable=None):
-        tensors = _layer_tensors(checkpoint, i)
-        layer = _layer(config, tensors)
-        mlp, streams = rounded_layer(layer, streams, rotation, recipes[i], steps)
+        prefix = f"model.layers.{i}."
+        names = (name.removeprefix(prefix) for name in shapes if name.startswith(prefix))
+        tensors = {name: checkpoint.tensor(prefix + name) for name in names}
+        layer = _empty_model(config).layers[0]
+        layer.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+        mlp, streams = rounded_layer(layer.eval(), streams, rotation, recipes[i], steps)
         tensors |= _named(mlp, recipes[i])
-        output.keep_layer(i, {f"model.layers.{i}.{name}": t for name, t in tensors.items()}, streams)
-    rest = [name for name in tensor_shapes(config) if not name.startswith("model.layers.")]
-    output.finish({name: checkpoint.tensor(name) for name in rest}, small)
+        output.keep_layer(i, {prefix + name: tensor for name, tensor in tensors.items()}, streams)
+    rest = {name: checkpoint.tensor(name) for name in shapes if not name.startswith("model.layers.")}
+    output.finish(rest, small)
 
 
 def sequences(text: str, name: str, checkpoint: Checkpoint, limit: int) -> torch.Tensor:
@@ -90,24 +94,10 @@ def _identity(checkpoint: Checkpoint) -> str:
     return hashlib.sha256(repr(stats).encode()).hexdigest()
 
 
-def _layer_tensors(checkpoint: Checkpoint, i: int) -> dict[str, torch.Tensor]:
-    """Tensors by their names in the layer."""
-    prefix = f"model.layers.{i}."
-    names = [name for name in tensor_shapes(checkpoint.config) if name.startswith(prefix)]
-    return {name.removeprefix(prefix): checkpoint.tensor(name) for name in names}
-
-
 def _empty_model(config: DecoderConfig) -> Module:
     """Hugging Face's model of the family with one layer, without weights."""
     with torch.device("meta"):
         return getattr(transformers, config.architecture)(hf_config(replace(config, num_hidden_layers=1))).model
-
-
-def _layer(config: DecoderConfig, tensors: dict[str, torch.Tensor]) -> Module:
-    """Hugging Face's layer in float32."""
-    layer = _empty_model(config).layers[0]
-    layer.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
-    return layer.eval()
 
 
 def _named(mlp: Mlp, recipe: Recipe) -> dict[str, torch.Tensor]:

@@ -91,8 +91,7 @@ def compensated(
 
 
 def _inverse_factor(hessian: torch.Tensor) -> torch.Tensor:
-    """The upper Cholesky factor of the damped Hessian's inverse. Row i has the factors with which later
-    rows compensate the error of row i."""
+    """The upper Cholesky factor of the damped Hessian's inverse. By row i, later rows compensate the error of row i."""
     damped = hessian.clone()
     damped.diagonal().add_(DAMPING * damped.diagonal().mean())
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))

@@ -33,10 +33,7 @@ def load_tokenizer(directory: Path):
 
 
 class ChatTokenizer:
-    """A checkpoint's tokenizer and chat template.
-
-    instruct: `encode` wraps a prompt in the chat template as a user's turn. hf: Hugging Face's tokenizer.
-    """
+    """A checkpoint's tokenizer, hf, and its chat template, which `encode` wraps a prompt in if `instruct`."""
 
     def __init__(self, directory: Path, *, instruct: bool):
         self.directory = Path(directory)
@@ -112,10 +109,7 @@ class Detokenizer:
         self.stopped = False  # by a stop string; the caller then calls `Generator.cancel`
 
     def add(self, token: int, *, last: bool) -> str:
-        """Return the text that `token` adds: "" for half a character or a special token.
-
-        last: no token follows, so nothing is held back.
-        """
+        """The text that `token` adds: "" for half a character or a special token. last: hold nothing back."""
         if self.stopped:
             return ""
         self.ids.append(token)

@@ -19,6 +19,7 @@ from ..engine.sampling import LogitsRow, SamplingMode, TokenCounts, log_prob, sa
 from ..engine.trace import PendingRead, can_trace
 from ..plans.blocks import BLOCKS, table_width, whole_chunks
 from ..plans.grids import ceil_div
+from ..plans.machines import BY_NAME, MACHINES
 from ..plans.memory_budget import cache_tokens
 from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import ParallelPlan
@@ -31,7 +32,6 @@ from .startup import (
     check_caches,
     check_number_formats,
     check_start,
-    chip_of_machine,
     current_vllm_config,
     recipe_of,
     warm_up_decode,
@@ -85,10 +85,7 @@ class QwenForCausalLM:
         optimizations: Optional[str] = None,
         **_: Any,
     ) -> "QwenForCausalLM":
-        """Load the weights onto the chips, through the user's cache.
-
-        hf_config: transformers' Qwen2Config; its _name_or_path is vLLM's --model.
-        """
+        """Load the weights onto the chips, through the user's cache. hf_config._name_or_path: vLLM's --model."""
         vllm_config = current_vllm_config()
         check_number_formats(vllm_config)
         check_start(mesh_device, max_batch_size)
@@ -113,15 +110,15 @@ class QwenForCausalLM:
         max_num_seqs: int,
         **_: Any,
     ) -> int:
-        """Return the tokens that the cache holds: all sequences' full contexts, or the most that the DRAM
-        takes.
+        """The tokens that the cache holds: all sequences' full contexts, or the most that the DRAM takes.
 
         One whole block table is the least, because decode attention reads whole chunks of the table. The
         plugin adds a block for each sequence.
         """
         config = open_checkpoint(model_name, revision=cls._revision).config
         plan = ParallelPlan.make(config, num_devices // tt_data_parallel)
-        table = ModelTable(config, plan, cls._recipe, chip_of_machine(os.environ))
+        kind = BY_NAME.get(os.environ.get("MESH_DEVICE", "").upper(), MACHINES["N150"])  # no device is open
+        table = ModelTable(config, plan, cls._recipe, kind.chip)
         room = cache_tokens(table, max_model_len) - max_num_seqs * max(BLOCKS)
         width = table_width(max_model_len, max(BLOCKS)) * max(BLOCKS)
         return max(0, min(room, max(width, max_num_seqs * max_model_len)))

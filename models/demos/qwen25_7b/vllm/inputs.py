@@ -76,10 +76,7 @@ def _clamp(value: Any, lowest: float, highest: float, *, default: float) -> floa
 def token_counts(
     prompt_tokens: Optional[torch.Tensor], output_tokens: Optional[torch.Tensor], slots: int
 ) -> list[TokenCounts]:
-    """Return each slot's tokens so far.
-
-    prompt_tokens, output_tokens: [slots, longest] int32, -1 after a slot's own; None where no slot has a penalty.
-    """
+    """Each slot's tokens so far, of [slots, longest] int32, -1 after a slot's own; None: no slot has a penalty."""
     if prompt_tokens is None or output_tokens is None:
         return [TokenCounts()] * slots
     prompts, answers = (own_tokens(ids, (ids.numpy() >= 0).sum(axis=1)) for ids in (prompt_tokens, output_tokens))

@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from math import inf
-from typing import Any, Mapping, Optional
+from typing import Any, Optional
 
 import ttnn
 
@@ -15,9 +15,8 @@ from ..engine.replica import Replica
 from ..engine.sampling import SamplingMode
 from ..errors import UserError
 from ..plans.blocks import BLOCKS, INACTIVE, attention_tables
-from ..plans.chip import Chip
 from ..plans.grids import TILE
-from ..plans.machines import BY_NAME, MACHINES
+from ..plans.machines import MACHINES
 from ..plans.memory_budget import block_bytes
 from ..plans.parallel_plan import MAX_USERS
 from ..plans.prefill_plan import chunk_step
@@ -56,11 +55,6 @@ def check_start(mesh_device: ttnn.MeshDevice, max_num_seqs: int) -> None:
             f"--max-num-seqs {max_num_seqs}: a decode step has {MAX_USERS} slots: start with --max-num-seqs "
             f"{MAX_USERS} or fewer"
         )
-
-
-def chip_of_machine(environment: Mapping[str, str]) -> Chip:
-    """The chip of the machine that MESH_DEVICE names in `environment`, before a device is open."""
-    return BY_NAME.get(environment.get("MESH_DEVICE", "").upper(), MACHINES["N150"]).chip
 
 
 def current_vllm_config() -> Any:

@@ -89,9 +89,7 @@ def open_checkpoint(
 
 
 def packed_weights(source: TensorSource | Mapping[str, torch.Tensor], table: ModelTable) -> BuildShard:
-    """What builds the shards of a model. Those of a CachedCheckpoint are packed into its folder first, and mapped from
-    there.
-    """
+    """What builds a model's shards. A CachedCheckpoint packs them into its folder first, and maps them from there."""
     if not isinstance(source, CachedCheckpoint):
         return builder(source)
     source.pack(table.shards)

@@ -55,10 +55,7 @@ class Copies:
         return f"{self.name}, packed on {date:%Y-%m-%d %H:%M}"
 
     def write(self, directory: Path, tie_word_embeddings: bool, notes: Sequence[str]) -> None:
-        """Copy the small files, unless they are here. A name is in one folder: that of its last start.
-
-        CheckpointError: one is a link to elsewhere.
-        """
+        """Copy the small files here; other folders lose this name. CheckpointError: one is a link to elsewhere."""
         small = small_files(directory)
         same, *_ = filecmp.cmpfiles(directory, self.directory, [file.name for file in small])
         if len(same) == len(small) and self.record():

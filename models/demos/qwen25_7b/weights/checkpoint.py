@@ -90,12 +90,8 @@ class Checkpoint:
         config = DecoderConfig.from_json(directory / "config.json")
         if not (os.path.isdir(model) or (directory / SINGLE_FILE).exists()):
             # A repository may hold the weights twice, also as its publisher's consolidated.safetensors.
-            named = (
-                [file.name for file in weight_files(directory)]
-                if (directory / INDEX_FILE).exists()
-                else ["*.safetensors"]
-            )
-            local_directory(model, named, directory.name)
+            files = weight_files(directory) if (directory / INDEX_FILE).exists() else [Path("*.safetensors")]
+            local_directory(model, [file.name for file in files], directory.name)
         headers = _read_headers(directory)
         own = _with_own_head(headers, config)
         unread = _check_against_config(headers, own, directory)
@@ -304,10 +300,7 @@ def _check_against_config(headers: Mapping[str, TensorHeader], config: DecoderCo
 
 
 def _why_missing(missing: list[str], surplus: list[str], layers: int) -> str:
-    """Say why tensors are missing: another name, another kind of checkpoint, another architecture, or a download.
-
-    layers: those that were looked for.
-    """
+    """Why tensors are missing: another name, kind or architecture, or a download. layers: those looked for."""
     name = missing[0]
     end = "." + name.removeprefix("model.")
     found = next((other for other in surplus if f".{other}".endswith(end)), None)
