@@ -71,7 +71,7 @@ class Sampled:
         ]
 
     def controls(self, samplings: list[SamplingParams], noise: torch.Tensor) -> SamplingControls:
-        values = SamplingControls.of(samplings, noise)
+        values = replace(SamplingControls.of(samplings), noise=noise[None, None])
         return values.to_host(self.mesh_device).to_device(self.mesh_device)
 
     def of_all_chips(self) -> list[int]:

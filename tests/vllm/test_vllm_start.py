@@ -151,10 +151,10 @@ def test_the_revision_of_vllm_reaches_the_weights(mesh_device, checkpoint, monke
         given.append(revision)
         raise UserError("enough")
 
-    module = "models.demos.qwen25_7b.vllm.generator_vllm"
-    monkeypatch.setattr(f"{module}.open_checkpoint", open_checkpoint)
+    package = "models.demos.qwen25_7b.vllm"
+    monkeypatch.setattr(f"{package}.generator_vllm.open_checkpoint", open_checkpoint)
     revision = options(revision="v1")
-    monkeypatch.setattr(f"{module}.current_vllm_config", lambda: revision)
+    monkeypatch.setattr(f"{package}.startup.current_vllm_config", lambda: revision)
     monkeypatch.setattr(QwenForCausalLM, "_revision", None)
     refusal(mesh_device, checkpoint)
     with pytest.raises(UserError, match="enough"):

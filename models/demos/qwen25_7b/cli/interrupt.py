@@ -4,13 +4,8 @@ import signal
 from contextlib import contextmanager
 from typing import Callable, Iterator, Optional
 
-
-class _State:
-    number: Optional[int] = None  # the signal that interrupts the program
-    is_over = False  # the program only exits now
-
-
-_state = _State()
+_number: Optional[int] = None  # the signal that interrupts the program
+_is_over = False  # the program only exits now
 
 
 def handle_signals() -> None:
@@ -22,13 +17,14 @@ def handle_signals() -> None:
 
 def end_signals() -> int:
     """Ignore further signals. Returns the exit status of an interrupted program: 128 plus the signal's number."""
-    _state.is_over = True
-    return 128 + (_state.number or signal.SIGINT)
+    global _is_over
+    _is_over = True
+    return 128 + (_number or signal.SIGINT)
 
 
 def is_interrupted() -> bool:
     """Whether a signal has told the program to end."""
-    return _state.number is not None
+    return _number is not None
 
 
 @contextmanager
@@ -42,6 +38,7 @@ def ctrl_c_calls(pressed: Callable[[], None]) -> Iterator[None]:
 
 
 def _interrupt(number: int, _frame) -> None:
-    if not _state.is_over:
-        _state.number = _state.number or number
+    global _number
+    if not _is_over:
+        _number = _number or number
         raise KeyboardInterrupt

@@ -69,9 +69,9 @@ def add_machine(parser: argparse._ActionsContainer) -> None:
 
 def add_recipe(parser: argparse._ActionsContainer, default: str = BFP8.name) -> None:
     """Add --recipe. Its value is a Recipe."""
-    named, text = partial(recipe_named, option="--recipe"), f"number formats of weights and cache: {KNOWN}"
-    text += " (default: %(default)s)"
-    parser.add_argument("--recipe", type=named, default=default, metavar="NAME|FILE.json", help=text)
+    known = partial(recipe_named, option="--recipe")
+    text = f"number formats of weights and cache: {KNOWN} (default: %(default)s)"
+    parser.add_argument("--recipe", type=known, default=default, metavar="NAME|FILE.json", help=text)
 
 
 def add_recipes(parser: argparse._ActionsContainer, default: str) -> None:

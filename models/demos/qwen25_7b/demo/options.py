@@ -3,16 +3,13 @@
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..cli.options import Parser, add_machine, add_recipe, number
+from ..config.sampling import SamplingParams
 from ..errors import UserError, shown
 from ..files import check_output, parse_json, read_json_lines, read_text
 from ..plans.machines import Split
 from ..text.request import check_speculate
-
-if TYPE_CHECKING:
-    from ..config.sampling import SamplingParams
 
 CONTEXT = 1024  # tokens of prompt and answer, unless the options or a prompt ask for more
 CHAT_CONTEXT = 4096  # the default for a conversation
@@ -48,7 +45,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def sampling(args: argparse.Namespace, default: "SamplingParams") -> "SamplingParams":
+def sampling(args: argparse.Namespace, default: SamplingParams) -> SamplingParams:
     """The sampling of the options, with the values of `default` for absent options."""
     return replace(default, **{name: value for name in SAMPLING if (value := getattr(args, name)) is not None})
 

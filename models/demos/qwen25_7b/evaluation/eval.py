@@ -15,7 +15,7 @@ from ..tt.mesh import command_queues, open_replicas
 from .divergence import score_decode, score_prefill, score_reading
 from .model import TP_DEFAULT, EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .reference import HuggingFace
-from .texts import Sample, add_by_position, add_sample, buckets_from, sample_from
+from .texts import Sample, add_samples, buckets_from
 
 OUT = Path("generated/evaluation")  # git ignores it
 FOUR_BITS = "bfloat4_b"
@@ -149,7 +149,7 @@ class EvalCommand:
         machine = parser.add_argument_group("machine")
         add_machine(machine)
         machine.add_argument("--tp", **number(), help=f"chips of a replica {TP_DEFAULT}")
-        add_by_position(add_sample(parser))
+        add_samples(parser)
         add_out(parser)
 
     @staticmethod
@@ -165,8 +165,7 @@ class EvalCommand:
                 "made of --model"
             )
         split = split_for(model.config, args.mesh, args.tp)
-        source = model.tokenizer(), model.directory, model.config.context
-        buckets = buckets_from(args, *source) if by_position else [sample_from(args, *source)]
+        buckets = buckets_from(args, model.tokenizer(), model.directory, model.config.context)
         check_directory("--out", args.out)
         backend = choose_backend(args.backend, split)
         evaluation = Evaluation(model, quantized, split, buckets, by_position, backend)

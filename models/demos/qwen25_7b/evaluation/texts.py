@@ -3,6 +3,7 @@
 import argparse
 import random
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
 
@@ -50,8 +51,8 @@ class Sample:
         )
 
 
-def add_sample(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Add the options that `sample_from` reads. Returns their group."""
+def add_samples(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `buckets_from` reads."""
     group = parser.add_argument_group("texts")
     file = "file to cut texts from (default: text that no model was trained on)"
     group.add_argument("--text", type=Path, metavar="FILE", help=file)
@@ -61,11 +62,7 @@ def add_sample(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         ("--steps", 64, "scored tokens of each text"),
     ):
         group.add_argument(name, default=default, help=f"{what} (default: %(default)s)", **number())
-    return group
-
-
-def add_by_position(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
+    group.add_argument(
         "--by-position",
         nargs="?",
         type=bucket_ends,
@@ -84,23 +81,22 @@ def bucket_ends(value: str) -> tuple[int, ...]:
     return ends
 
 
-def sample_from(args: argparse.Namespace, tokenizer, directory: Path, context: int) -> Sample:
-    """The sample that the options of `add_sample` describe. context: the model's, in tokens."""
-    if args.prompt_tokens + args.steps + 1 > context:
-        raise UserError(
-            f"--prompt-tokens {args.prompt_tokens} and --steps {args.steps} exceed the model's "
-            f"{context} positions: give less"
-        )
-    return sample(tokenizer, directory, args.text, count=args.texts, prompt_length=args.prompt_tokens, steps=args.steps)
-
-
 def buckets_from(args: argparse.Namespace, tokenizer, directory: Path, context: int) -> list[Sample]:
-    """Samples of the same scored tokens, one for each end of `add_by_position`, after prompts as long as needed.
+    """The samples that the options of `add_samples` describe: one for each end of --by-position, else one.
 
-    A longer bucket begins the same text earlier, so what differs between buckets is the position alone.
-    UserError: the buckets do not fit the model, the text or --steps.
+    The same tokens are scored in all, after prompts as long as needed. A longer bucket begins the same text earlier, so
+    what differs between buckets is the position alone.
+    context: the model's, in tokens. UserError: the samples do not fit the model, the text or --steps.
     """
+    cut = partial(sample, tokenizer, directory, args.text, count=args.texts, steps=args.steps)
     ends = args.by_position
+    if ends is None:
+        if args.prompt_tokens + args.steps + 1 > context:
+            raise UserError(
+                f"--prompt-tokens {args.prompt_tokens} and --steps {args.steps} exceed the model's {context} "
+                "positions: give less"
+            )
+        return [cut(prompt_length=args.prompt_tokens)]
     for before, end in zip((1, *ends), ends):
         if end - before < args.steps:
             raise UserError(
@@ -109,8 +105,7 @@ def buckets_from(args: argparse.Namespace, tokenizer, directory: Path, context: 
             )
     if ends[-1] > context:
         raise UserError(f"--by-position {ends[-1]} exceeds the model's {context} positions: give less")
-    prompt = ends[-1] - args.steps
-    longest = sample(tokenizer, directory, args.text, count=args.texts, prompt_length=prompt, steps=args.steps)
+    longest = cut(prompt_length=ends[-1] - args.steps)
     return [longest.without_first(ends[-1] - end) for end in ends]
 
 

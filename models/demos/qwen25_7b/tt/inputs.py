@@ -206,14 +206,12 @@ class SamplingControls(Inputs):
     noise: Tensor
 
     @classmethod
-    def of(cls, params: Sequence[SamplingParams], noise: torch.Tensor | None = None) -> "SamplingControls":
-        """torch values: row u for params[u], greedy for the rows after them. noise [32, CANDIDATES]: default zeros."""
+    def of(cls, params: Sequence[SamplingParams]) -> "SamplingControls":
+        """torch values without noise: row u for params[u], greedy for the rows after them."""
         params = (*params, *[GREEDY] * (MAX_USERS - len(params)))
         allowed = torch.zeros(MAX_USERS, CANDIDATES)
         for row, p in zip(allowed, params):
             row[1 if p.greedy else p.top_k or CANDIDATES :] = NEVER
-        if noise is None:
-            noise = torch.zeros(MAX_USERS, CANDIDATES)
         return cls(
             _column([1.0 if p.greedy else 1 / p.temperature for p in params]),
             allowed[None, None],
@@ -221,7 +219,7 @@ class SamplingControls(Inputs):
             _column([p.top_p if p.top_p < 1 else 2 for p in params]),
             _column([p.full for p in params]),
             *map(_column, zip(*map(penalty_factors, params))),
-            noise[None, None],
+            torch.zeros(1, 1, MAX_USERS, CANDIDATES),
         )
 
     @property

@@ -27,16 +27,8 @@ from ..tt.attention import TtKVCache, allocate_caches
 from ..tt.model_config import TtModelConfig
 from ..tt.transformer import TtTransformer
 from ..weights.cache import open_checkpoint, packed_weights
+from . import startup
 from .inputs import DecodeState, PromptLengths, SlotParams, own_tokens, slot_params, token_counts
-from .startup import (
-    check_caches,
-    check_number_formats,
-    check_start,
-    current_vllm_config,
-    recipe_of,
-    warm_up_decode,
-    warm_up_prefill,
-)
 
 # token ids [slots]; with their log-probabilities [slots]
 Sampled = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
@@ -62,7 +54,7 @@ class QwenForCausalLM:
 
     model_capabilities = {f"supports_{name}": True for name in ("prefix_caching", "async_decode", "sample_on_device")}
     # of the newest model, because get_max_tokens_all_users is not told
-    _recipe: Recipe = recipe_of(None)
+    _recipe: Recipe = startup.recipe_of(None)
     _revision: Optional[str] = None
 
     def __init__(self, model: TtTransformer, sequences: int):
@@ -86,10 +78,10 @@ class QwenForCausalLM:
         **_: Any,
     ) -> "QwenForCausalLM":
         """Load the weights onto the chips, through the user's cache. hf_config._name_or_path: vLLM's --model."""
-        vllm_config = current_vllm_config()
-        check_number_formats(vllm_config)
-        check_start(mesh_device, max_batch_size)
-        cls._recipe = recipe_of(optimizations)
+        vllm_config = startup.current_vllm_config()
+        startup.check_number_formats(vllm_config)
+        startup.check_start(mesh_device, max_batch_size)
+        cls._recipe = startup.recipe_of(optimizations)
         cls._revision = vllm_config and vllm_config.model_config.revision
         config = DecoderConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
         checkpoint = open_checkpoint(hf_config._name_or_path, revision=cls._revision)
@@ -133,7 +125,7 @@ class QwenForCausalLM:
         """
         model, (blocks, _, block, _) = self.model, kv_cache_shape
         device = model.mesh_device
-        check_caches(model, blocks, block, self.sequences)
+        startup.check_caches(model, blocks, block, self.sequences)
         blocks = whole_chunks(blocks, model.model_config.max_seq_len, block)
         caches = allocate_caches(device, model.model_config, blocks, block)
         self._can_trace = can_trace(device)
@@ -144,11 +136,11 @@ class QwenForCausalLM:
     def warmup_model_prefill(self, *, enable_trace: bool, **_: Any) -> None:
         """Run every kind of prefill. The plugin calls it without traces first: nothing compiles beside a trace."""
         self._enable_traces(enable_trace)
-        warm_up_prefill(self.replica)
+        startup.warm_up_prefill(self.replica)
 
     def warmup_model_decode(self, *, enable_trace: bool, **_: Any) -> None:
         self._enable_traces(enable_trace)
-        warm_up_decode(self.replica)
+        startup.warm_up_decode(self.replica)
 
     def _enable_traces(self, asked: bool) -> None:
         self.replica.traces.enabled = asked and self._can_trace

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Optional, Sequence
 
-from ..plans.machines import BY_NAME, MachineKind
+from ..plans.machines import BY_NAME
 
 REPLICAS_OPTIONS = ("--data-parallel-size", "-dp")
 
@@ -35,7 +35,10 @@ def checked_options(model: str, options: Sequence[str], mesh: str) -> list[str]:
     config = DecoderConfig.from_json(directory / "config.json")
     kind = BY_NAME.get(mesh.upper())  # None for the plugin's other names, such as (1, 2)
     if kind is not None:
-        ParallelPlan.make(config, _chips_of_replica(options, kind))
+        given = option_value(options, *REPLICAS_OPTIONS) or ""
+        replicas = int(given) if given.isdecimal() else 0
+        # The plugin refuses a number that does not divide the chips.
+        ParallelPlan.make(config, kind.chips // replicas if replicas and kind.chips % replicas == 0 else kind.row)
     added = []
     if not os.path.isdir(model):
         added += ["--revision", directory.name]  # the hub's directories are named by commits
@@ -43,11 +46,3 @@ def checked_options(model: str, options: Sequence[str], mesh: str) -> list[str]:
         # Both names are answered; answers bear the first.
         added += ["--served-model-name", Path(os.path.abspath(model)).name, model]
     return [*options, *added]
-
-
-def _chips_of_replica(options: Sequence[str], kind: MachineKind) -> int:
-    """Return the chips of a replica: those of a row, or the machine's by --data-parallel-size."""
-    given = option_value(options, *REPLICAS_OPTIONS) or ""
-    replicas = int(given) if given.isdecimal() else 0
-    # The plugin refuses a number that does not divide the chips.
-    return kind.chips // replicas if replicas and kind.chips % replicas == 0 else kind.row

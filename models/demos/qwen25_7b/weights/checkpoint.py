@@ -13,14 +13,7 @@ from pathlib import Path
 from typing import Mapping, Optional, Sequence
 
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import errors, snapshot_download
 from safetensors import SafetensorError, safe_open
 
 from ..config import BF16, ConfigError, DecoderConfig
@@ -49,11 +42,11 @@ OWN_CONFIG = "use the checkpoint's own config.json"
 # Ends of names in AWQ, GPTQ, fp8, compressed-tensors, MLX and bitsandbytes.
 QUANTIZED = ".qweight", "_packed", ".scales", "_scale", "_scale_inv", ".absmax", ".SCB"
 HUB_ERRORS = {  # the first that fits
-    HFValidationError: "no hub id",
-    GatedRepoError: "the hub gives it only to users that accepted its terms",
-    RepositoryNotFoundError: "the hub has no such repository, or not for your token",
-    RevisionNotFoundError: "the hub has no such revision",
-    (LocalEntryNotFoundError, ConnectionError): "the hub cannot be reached",
+    errors.HFValidationError: "no hub id",
+    errors.GatedRepoError: "the hub gives it only to users that accepted its terms",
+    errors.RepositoryNotFoundError: "the hub has no such repository, or not for your token",
+    errors.RevisionNotFoundError: "the hub has no such revision",
+    (errors.LocalEntryNotFoundError, ConnectionError): "the hub cannot be reached",
 }
 
 
