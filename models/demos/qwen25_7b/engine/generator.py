@@ -31,9 +31,8 @@ class Token:
 class ReplicaEngine:
     """The steps of one replica: schedule, write the inputs, launch, read, append the tokens.
 
-    With `on_host` the host samples every token. Otherwise it samples where the chips do not support the
-    sampling parameters. A replica with `speculate` verifies draft tokens. Each such step is read before the
-    next is prepared.
+    With `on_host` the host samples every token. Otherwise it samples where the chips do not support the sampling
+    parameters. A replica with `speculate` verifies draft tokens. Each such step is read before the next is prepared.
     """
 
     def __init__(self, replica: Replica, *, on_host: bool = False):
@@ -186,9 +185,8 @@ class Generator:
 
         sampling: one for all users, or one a user. Users without a seed get different tokens; users with equal
         seeds and prompts get equal tokens.
-        A generator serves one call at a time; read the iterator to the end or close it.
-        UserError, at once, for a request that the model cannot serve, and while another call runs. An
-        error in a step ends this call only.
+        A generator serves one call at a time; read the iterator to the end or close it. An error in a step ends this
+        call only. UserError, at once, for a request that the model cannot serve, and while another call runs.
         """
         model = self.replicas[0].model
         check_request(

@@ -1,9 +1,8 @@
 """Sampling on the host, the noise of random sampling, and the chips' sampling modes.
 
-A token is sampled with the Gumbel trick: the largest (logit / temperature + noise) is distributed as the
-softmax says. The noise is a function of (seed, position). So a seeded sequence gets the same tokens in any
-slot and batch, and after a preemption. With top-k of 1 to 32, host and chips use the same noise. Without top-k and
-top-p they do not.
+A token is sampled with the Gumbel trick: the largest (logit / temperature + noise) is distributed as the softmax says.
+The noise is a function of (seed, position). So a seeded sequence gets the same tokens in any slot and batch, and after
+a preemption. With top-k of 1 to 32, host and chips use the same noise. Without top-k and top-p they do not.
 """
 
 import secrets

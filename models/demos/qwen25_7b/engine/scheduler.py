@@ -164,8 +164,7 @@ class Scheduler:
     def admit(self, sequence: Sequence) -> None:
         """Give the sequence a free slot, and blocks for its prompt and its longest answer.
 
-        Blocks of a known prefix are shared. The last token is never part of the prefix, because its
-        logits are needed.
+        Blocks of a known prefix are shared. The last token is never part of the prefix, because its logits are needed.
         """
         prefix = self.pool.lookup_prefix(sequence.tokens[:-1])
         written = [block for block in prefix if block not in self._unwritten]
