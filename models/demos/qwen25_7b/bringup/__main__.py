@@ -6,6 +6,7 @@ next one goes on. Started again, it keeps the stages that have an outcome; --onl
 
 import argparse
 import hashlib
+import os
 from datetime import date
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -35,8 +36,13 @@ def main(argv: list[str] | None = None) -> int:
     option("--out", type=Path, required=True, metavar="DIR", help="folder of logs and report")
     option("--model", help="directory or hub id of real weights, for the stages answers and server")
     reference = ".refpt file that judges the answers; default: Hugging Face in float32, on a host with 36 GB"
-    option("--reference", metavar="FILE", help=reference)
-    option("--questions", metavar="FILE", help="JSON lines in GSM8K's form, which every split answers")
+    option("--reference", type=os.path.abspath, metavar="FILE", help=reference)
+    option(
+        "--questions",
+        type=os.path.abspath,
+        metavar="FILE",
+        help="JSON lines in GSM8K's form, which every split answers",
+    )
     option("--size", choices=SIZES, default="7b", help="dims; tiny: minutes on a golden mesh (default: %(default)s)")
     slower = "time limits of N times the usual, for a simulator or a slow host"
     option("--slower", type=float, default=1, metavar="N", help=slower)
@@ -118,9 +124,6 @@ def _check_inputs(args: argparse.Namespace) -> None:
             Checkpoint.open(args.model)
         else:
             DecoderConfig.from_json(local_directory(args.model, ("config.json",)) / "config.json")
-    for name in ("reference", "questions"):
-        value = getattr(args, name)
-        setattr(args, name, value and f"{Path(value).resolve()}")
 
 
 if __name__ == "__main__":

@@ -70,12 +70,11 @@ class Recipe:
             return self.name
         names = "attention", "mlp_in", "mlp_out", "lm_head", "kv_cache", "all_reduce_dtype"
         kept = ", ".join(f"{name} {getattr(self, name)}" for name in names)
-        others = "".join(f"; layer {i}: {_differences(of_layer, self, names)}" for i, of_layer in self.different)
+        others = ""
+        for i, of_layer in self.different:
+            different = (name for name in names if getattr(of_layer, name) != getattr(self, name))
+            others += f"; layer {i}: {', '.join(f'{name} {getattr(of_layer, name)}' for name in different)}"
         return f"{self.name} ({kept}{others})"
-
-
-def _differences(of_layer: Recipe, recipe: Recipe, names: tuple[str, ...]) -> str:
-    return ", ".join(f"{n} {getattr(of_layer, n)}" for n in names if getattr(of_layer, n) != getattr(recipe, n))
 
 
 _BFLOAT16, _BFLOAT8, _BFLOAT4 = Group("bfloat16"), Group("bfloat8_b"), Group("bfloat4_b")

@@ -49,10 +49,6 @@ class PrefillChunk:
     end: int
 
     @property
-    def is_last(self) -> bool:
-        return self.end == len(self.prompt.tokens)
-
-    @property
     def tokens(self) -> Sequence[int]:
         return self.prompt.tokens[self.start : self.end]
 
@@ -92,7 +88,7 @@ class PrefillBatch:
         """The slots that get a token: those of prompts that end in this batch."""
         if self.sampled_rows:
             return list(range(len(self.sampled_rows)))
-        return [chunk.prompt.slot for chunk in self.chunks if chunk.is_last]
+        return [chunk.prompt.slot for chunk in self.chunks if chunk.end == len(chunk.prompt.tokens)]
 
     @property
     def slots(self) -> list[int]:

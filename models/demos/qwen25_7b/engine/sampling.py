@@ -94,12 +94,9 @@ class TokenCounts(NamedTuple):
 
 
 class TokenTables:
-    """The two tables [1, 1, 32, columns] bfloat16 of TtPenalties, counted anew whenever sequences change slots.
+    """`seen` and `counts` of TtPenalties, [1, 1, 32, columns] bfloat16 for all chips' columns.
 
-    - seen: 1 for tokens of the prompt or the answer, else 0.
-    - counts: occurrences of each token in the answer, up to MOST_COUNTED.
-
-    columns: of all chips.
+    They are counted anew whenever sequences change slots, up to MOST_COUNTED.
     """
 
     def __init__(self, columns: int):

@@ -40,9 +40,7 @@ def largest_split(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: 
 
     UserError if an op of the model has no plan on this split, or its weights do not fit a chip's DRAM.
     """
-    table = ModelTable(config, ParallelPlan.make(config, tp), recipe, kind.chip)
-    largest_batch(config, recipe, kind, tp)
-    room = room_of(kind.chip)
+    table, room = planned_table(config, recipe, kind, tp), room_of(kind.chip)
     fits = fits_in(room, table)
     shortest = min(SHORTEST, config.context)
     if fits(MAX_USERS, shortest):
@@ -58,20 +56,15 @@ def largest_split(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: 
     return users, shortest
 
 
-def largest_batch(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: int) -> int:
-    """Rows of the largest prefill batch on `tp` chips of a machine's row. UserError: an op has no plan there."""
+def planned_table(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: int) -> ModelTable:
+    """The model on `tp` chips of a machine's row. UserError: an op of a step or of a prefill has no plan there."""
     table = ModelTable(config, ParallelPlan.make(config, tp), recipe, kind.chip)
-    decode = DecodePlan.make(
-        config,
-        table.parallel,
-        kind.chip,
-        MAX_USERS,
-        topology="ring" if kind.is_ring(tp) else "line",
-        partial_sums=recipe.all_reduce_dtype,
-        links=kind.links,
-    )
+    chips = config, table.parallel, kind.chip, MAX_USERS
+    topology, sums = "ring" if kind.is_ring(tp) else "line", recipe.all_reduce_dtype
+    decode = DecodePlan.make(*chips, topology=topology, partial_sums=sums, links=kind.links)
     check_decode(table, decode)
-    return max_prefill_rows(table, decode.l1_room)
+    max_prefill_rows(table, decode.l1_room)
+    return table
 
 
 def context_contract(config: DecoderConfig, recipes: dict[str, Recipe]) -> list[dict[str, Any]]:
@@ -87,8 +80,7 @@ def context_contract(config: DecoderConfig, recipes: dict[str, Recipe]) -> list[
                 tp = max(
                     n for n in SPLITS if kind.row % n == 0 and ParallelPlan.deals_out(config.num_key_value_heads, n)
                 )
-                largest_batch(config, recipe, kind, tp)
-                table = ModelTable(config, ParallelPlan.make(config, tp), recipe, kind.chip)
+                table = planned_table(config, recipe, kind, tp)
                 longest = largest(config.context, lambda tokens: fits_in(room_of(kind.chip), table)(1, tokens))
                 budget = lambda tokens: vars(memory_budget(table, tokens, blocks_for(1, tokens, BLOCK)))
                 entry |= dict(tp=tp, context=longest, room=room_of(kind.chip), bytes=budget(longest))

@@ -68,7 +68,11 @@ class TtFullSampler:
         for level, fill in zip(self.levels, self.fills):
             cuts.append(_cut(odds, level, fill))  # [pieces, 1, 32, width]
             odds = _last(ttnn.cumsum(cuts[-1], dim=0), 0)  # [1, 1, 32, width]
-        place = self._first_place(odds, _column(noise, 0))  # [1, 1, 32, 1]
+        # The narrowest sums of all chips, chip after chip, have the first place.
+        if self.chips > 1:
+            odds = ttnn.all_gather(odds, dim=3, cluster_axis=1, memory_config=L1)
+        columns = ttnn.permute(odds, (3, 0, 2, 1))  # [chips * 32, 1, 32, 1]
+        place = _first_to_reach(columns, _column(noise, 0))  # [1, 1, 32, 1]
         chip = None
         if self.chips > 1:
             chip = ttnn.floor(ttnn.mul(place, 1 / TILE))
@@ -84,13 +88,6 @@ class TtFullSampler:
         if chip is not None:
             place = self._of_chip(place, chip)
         return ttnn.minimum(place, self.last, memory_config=L1)
-
-    def _first_place(self, odds: ttnn.Tensor, uniform: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, 32, 32] of a chip -> [1, 1, 32, 1]: the place in the narrowest sums of all chips in a row."""
-        if self.chips > 1:
-            odds = ttnn.all_gather(odds, dim=3, cluster_axis=1, memory_config=L1)
-        columns = ttnn.permute(odds, (3, 0, 2, 1))  # [chips * 32, 1, 32, 1]
-        return _first_to_reach(columns, uniform)
 
     def _of_chip(self, column: ttnn.Tensor, chip: ttnn.Tensor) -> ttnn.Tensor:
         """Each chip's own column -> the token id of the sampled chip's, on every chip. [1, 1, 32, 1] all."""

@@ -97,12 +97,9 @@ class ReadinessGenerator(QwenForCausalLM):
             (ids,) = (row[: int(end)].tolist() for row, end in zip(tokens, prompt_lens))
             after_each = predict_with_prefill(self.replica, [ForcedText([*ids, 0], 1)])
             return torch.cat([prediction.logits.float() for prediction in after_each])[None]
+        starts = [0] * len(tokens) if start_pos is None else start_pos
         return super().prefill_forward(
-            tokens=tokens,
-            prompt_lens=prompt_lens,
-            start_pos=[0] * len(tokens) if start_pos is None else start_pos,
-            enable_trace=enable_trace,
-            **options,
+            tokens=tokens, prompt_lens=prompt_lens, start_pos=starts, enable_trace=enable_trace, **options
         )
 
     def decode_forward(

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, Iterator, Optional, Sequence
+from typing import Optional, Sequence
 
 from ..config import DecoderConfig
 from ..files import FileError, read_json
@@ -98,28 +98,20 @@ def weights_digest(directory: Path) -> str:
     """
     digest = hashlib.sha256()
     for file in weight_files(directory):
+        # Opening the checkpoint says what is wrong.
         with suppress(OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
-            # Opening the checkpoint says what is wrong.
             with file.open("rb") as opened:
-                stat = os.fstat(opened.fileno())
-                digest.update(f"{stat.st_size} {stat.st_mtime_ns} ".encode())
-                for first, count in _sampled(opened):
-                    opened.seek(first)
-                    digest.update(opened.read(count))
+                stat, size = os.fstat(opened.fileno()), opened.read(8)
+                header = opened.read(min(int.from_bytes(size, "little"), MOST_HEADER))
+                digest.update(f"{stat.st_size} {stat.st_mtime_ns} ".encode() + size + header)
+                for name, entry in json.loads(header).items():
+                    if name != "__metadata__":
+                        first, end = entry["data_offsets"]
+                        count = min(SAMPLE, end - first)
+                        for at in {first, (first + end - count) // 2, end - count}:
+                            opened.seek(len(size) + len(header) + at)
+                            digest.update(opened.read(count))
     return digest.hexdigest()
-
-
-def _sampled(file: BinaryIO) -> Iterator[tuple[int, int]]:
-    """Yield (first byte, bytes) of a safetensors file's header, then of the samples of its tensors."""
-    start = 8 + int.from_bytes(file.read(8), "little")
-    yield 0, min(start, MOST_HEADER)
-    file.seek(8)
-    header = json.loads(file.read(min(start, MOST_HEADER) - 8))
-    for name, entry in header.items():
-        if name != "__metadata__":
-            first, end = entry["data_offsets"]
-            count = min(SAMPLE, end - first)
-            yield from ((start + at, count) for at in {first, (first + end - count) // 2, end - count})
 
 
 def packing() -> str:
