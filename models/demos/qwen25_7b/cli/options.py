@@ -2,7 +2,7 @@
 
 import argparse
 from functools import partial
-from typing import Any, Mapping, NoReturn, Optional, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, NoReturn, Optional, Sequence
 
 from ..config import BFP8
 from ..config.recipe import KNOWN, recipe_named
@@ -44,16 +44,20 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (--help shows the options)")
 
 
-def add_commands(parser: Parser, commands: Mapping[str, Any]) -> None:
-    """Add a subcommand for each name. Parsing stores the chosen name as `args.command`.
+class Command(NamedTuple):
+    """A subcommand."""
 
-    commands: name -> module or class. The first line of its docstring is the help. It has
-    `add_options(parser)`, and may have EXAMPLES.
-    """
+    run: Callable[[argparse.Namespace], Any]  # its docstring is the help
+    add_options: Callable[[Parser], Any]
+    examples: tuple[str, ...]  # what a user would type after its name
+
+
+def add_commands(parser: Parser, commands: Mapping[str, Command]) -> None:
+    """Add a subcommand for each name. Parsing stores the chosen name as `args.command`."""
     names = f"{{{','.join(commands)}}}"
     subparsers = parser.add_subparsers(dest="command", required=True, metavar=names, parser_class=Parser)
     for name, command in commands.items():
-        text, examples = command.__doc__, getattr(command, "EXAMPLES", ())
+        text, examples = command.run.__doc__, [f"{parser.prog} {name} {each}".rstrip() for each in command.examples]
         line = text.partition("\n")[0]
         command.add_options(subparsers.add_parser(name, help=line, description=text, examples=examples))
 

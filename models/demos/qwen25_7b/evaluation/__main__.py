@@ -6,16 +6,14 @@ from ..cli.command import quiet_libraries, run
 def main(argv: list[str] | None = None) -> None:
     quiet_libraries()
     from ..cli.options import Parser, add_commands
-    from .eval import EvalCommand
-    from .readiness import ReadinessCommand
-    from .tasks import TasksCommand
+    from .eval import EVAL
+    from .readiness import READINESS
+    from .tasks import TASKS
 
-    commands = {"eval": EvalCommand, "readiness": ReadinessCommand, "tasks": TasksCommand}
-    parser = Parser(
-        prog=f"python -m {__package__}",
-        description=__doc__,
-        examples=(*EvalCommand.EXAMPLES[:1], *TasksCommand.EXAMPLES[:1]),
-    )
+    commands = {"eval": EVAL, "readiness": READINESS, "tasks": TASKS}
+    prog = f"python -m {__package__}"
+    examples = f"{prog} eval {EVAL.examples[0]}", f"{prog} tasks {TASKS.examples[0]}"
+    parser = Parser(prog=prog, description=__doc__, examples=examples)
     add_commands(parser, commands)
     args = parser.parse_args(argv)
     commands[args.command].run(args)

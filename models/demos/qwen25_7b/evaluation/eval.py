@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from ..cli.options import add_machine, add_recipes, number
+from ..cli.options import Command, add_machine, add_recipes, number
 from ..cli.terminal import complain, markdown, say
 from ..config import RECIPES, Recipe
 from ..errors import UserError
@@ -129,49 +129,39 @@ def _name(result: dict) -> str:
     return result["recipe"]["name"] + ("" if result["weights"] == "as they are" else ", quantized")
 
 
-class EvalCommand:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    models = parser.add_argument_group("model and recipes")
+    add_model(models)
+    text = "--model after `quantize`: recipes with 4-bit weights run with these weights, too"
+    models.add_argument("--quantized", metavar="DIR", help=text)
+    add_recipes(models, default=",".join(RECIPES))
+    machine = parser.add_argument_group("machine")
+    add_machine(machine)
+    machine.add_argument("--tp", **number(), help=f"chips of a replica {TP_DEFAULT}")
+    add_samples(parser)
+    add_out(parser)
+
+
+def evaluate(args: argparse.Namespace) -> None:
     """The divergence of each recipe from Hugging Face's float32 on held-out text: KL, top-1, top-5, top-100, NLL."""
-
-    EXAMPLES = (
-        f"python -m {__package__} eval --recipes bf16,bfp8",
-        f"python -m {__package__} eval --model smollm2 --quantized smollm2-4bit",
-        f"python -m {__package__} eval --by-position 128,512,1024 --texts 8 --steps 32",
-        f"python -m {__package__} eval --model Qwen/Qwen2.5-7B-Instruct --mesh T3K --recipes bfp8,mine.json",
-    )
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        models = parser.add_argument_group("model and recipes")
-        add_model(models)
-        text = "--model after `quantize`: recipes with 4-bit weights run with these weights, too"
-        models.add_argument("--quantized", metavar="DIR", help=text)
-        add_recipes(models, default=",".join(RECIPES))
-        machine = parser.add_argument_group("machine")
-        add_machine(machine)
-        machine.add_argument("--tp", **number(), help=f"chips of a replica {TP_DEFAULT}")
-        add_samples(parser)
-        add_out(parser)
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        by_position = args.by_position is not None
-        model = EvaluatedModel.open(args.model)
-        for recipe in args.recipes:
-            recipe.check_layers(model.config.num_hidden_layers)
-        quantized = args.quantized and EvaluatedModel.open(args.quantized)
-        if quantized and quantized.config != model.config:
-            raise UserError(
-                f"--quantized {args.quantized}: its config.json is not that of {model.directory}; give what `quantize` "
-                "made of --model"
-            )
-        split = split_for(model.config, args.mesh, args.tp)
-        buckets = buckets_from(args, model.tokenizer(), model.directory, model.config.context)
-        check_directory("--out", args.out)
-        backend = choose_backend(args.backend, split)
-        evaluation = Evaluation(model, quantized, split, buckets, by_position, backend)
-        say(f"{evaluation}\n{LEGEND}{f' {POSITION_LEGEND}' * by_position}\n")
-        content = "by-position" if by_position else "decode"
-        _report(evaluation, args.recipes, result_file(args.out, model.name, split, content))
+    by_position = args.by_position is not None
+    model = EvaluatedModel.open(args.model)
+    for recipe in args.recipes:
+        recipe.check_layers(model.config.num_hidden_layers)
+    quantized = args.quantized and EvaluatedModel.open(args.quantized)
+    if quantized and quantized.config != model.config:
+        raise UserError(
+            f"--quantized {args.quantized}: its config.json is not that of {model.directory}; give what `quantize` "
+            "made of --model"
+        )
+    split = split_for(model.config, args.mesh, args.tp)
+    buckets = buckets_from(args, model.tokenizer(), model.directory, model.config.context)
+    check_directory("--out", args.out)
+    backend = choose_backend(args.backend, split)
+    evaluation = Evaluation(model, quantized, split, buckets, by_position, backend)
+    say(f"{evaluation}\n{LEGEND}{f' {POSITION_LEGEND}' * by_position}\n")
+    content = "by-position" if by_position else "decode"
+    _report(evaluation, args.recipes, result_file(args.out, model.name, split, content))
 
 
 def _report(evaluation: Evaluation, recipes: Sequence[Recipe], file: Path) -> None:
@@ -194,3 +184,15 @@ def _has_four_bits(recipe: Recipe) -> bool:
     parts = [recipe, *(of_layer for _, of_layer in recipe.different)]
     weights = ("attention", "mlp_in", "mlp_out")
     return any(getattr(part, group).format == FOUR_BITS for part in parts for group in weights)
+
+
+EVAL = Command(
+    evaluate,
+    add_options,
+    (
+        "--recipes bf16,bfp8",
+        "--model smollm2 --quantized smollm2-4bit",
+        "--by-position 128,512,1024 --texts 8 --steps 32",
+        "--model Qwen/Qwen2.5-7B-Instruct --mesh T3K --recipes bfp8,mine.json",
+    ),
+)

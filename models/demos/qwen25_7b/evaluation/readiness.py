@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional, Sequence
 
 import torch
 
-from ..cli.options import add_machine, add_recipes, number
+from ..cli.options import Command, add_machine, add_recipes, number
 from ..cli.terminal import markdown, say
 from ..errors import UserError
 from ..text.tokenizer import ChatTokenizer
@@ -80,48 +80,38 @@ def agreement(replicas: Sequence, entries: Sequence[Entry]) -> tuple[int, dict[i
     return len(ranks), {k: sum(rank < k for rank in ranks) / len(ranks) for k in (1, *BAR)}
 
 
-class ReadinessCommand:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    add_recipes(parser, default="bf16,bfp8")
+    add_machine(parser)
+    parser.add_argument("--tp", **number(), help=f"chips of a replica {TP_DEFAULT}")
+    text = f"a .refpt file of {VERSION} (default: Hugging Face's greedy answers to {len(PROMPTS)} chat prompts)"
+    parser.add_argument("--reference", type=Path, metavar="FILE", help=text)
+
+
+def check(args: argparse.Namespace) -> None:
     """Teacher forcing over 100 tokens of chat answers: how often a recipe's choice is in the reference's first k."""
-
-    EXAMPLES = (
-        f"python -m {__package__} readiness --model Qwen/Qwen2.5-7B-Instruct --reference aime24.refpt",
-        f"python -m {__package__} readiness --model DIR --reference aime24.refpt --mesh T3K --recipes bfp8",
-    )
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        add_model(parser)
-        add_recipes(parser, default="bf16,bfp8")
-        add_machine(parser)
-        parser.add_argument("--tp", **number(), help=f"chips of a replica {TP_DEFAULT}")
-        text = f"a .refpt file of {VERSION} (default: Hugging Face's greedy answers to {len(PROMPTS)} chat prompts)"
-        parser.add_argument("--reference", type=Path, metavar="FILE", help=text)
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        model = EvaluatedModel.open(args.model)
-        split = split_for(model.config, args.mesh, args.tp)
-        entries = _entries(args.reference, model)
-        longest = max(len(entry.text.ids) for entry in entries)
-        if longest > model.config.context:
-            raise UserError(
-                f"--reference {args.reference}: {longest} tokens exceed the context of {model.config.context}"
-            )
-        backend = choose_backend(args.backend, split)
-        rows = []
-        with open_replicas(split, queues=command_queues()) as devices:
-            for recipe in args.recipes:
-                with replicas_on(
-                    devices, model.checkpoint, recipe, texts=len(entries), max_seq_len=longest, queues=command_queues()
-                ) as replicas:
-                    tokens, shares = agreement(replicas, entries)
-                passed = all(shares[k] >= least for k, least in BAR.items())
-                cells = [f"{share:.2%}" for share in shares.values()]
-                rows.append([recipe.name, f"{tokens}", *cells, "yes" if passed else "no"])
-        source = args.reference or "Hugging Face's greedy answers to chat prompts"
-        say(f"{model.name}, {split}, reference: {source}; below ttnn: {backend}")
-        asked = ", ".join(f"top-{k} {least:.0%}" for k, least in BAR.items())
-        say(markdown(["recipe", "tokens", "top-1", *(f"top-{k}" for k in BAR), f"{asked}"], rows, aligned=True))
+    model = EvaluatedModel.open(args.model)
+    split = split_for(model.config, args.mesh, args.tp)
+    entries = _entries(args.reference, model)
+    longest = max(len(entry.text.ids) for entry in entries)
+    if longest > model.config.context:
+        raise UserError(f"--reference {args.reference}: {longest} tokens exceed the context of {model.config.context}")
+    backend = choose_backend(args.backend, split)
+    rows = []
+    with open_replicas(split, queues=command_queues()) as devices:
+        for recipe in args.recipes:
+            with replicas_on(
+                devices, model.checkpoint, recipe, texts=len(entries), max_seq_len=longest, queues=command_queues()
+            ) as replicas:
+                tokens, shares = agreement(replicas, entries)
+            passed = all(shares[k] >= least for k, least in BAR.items())
+            cells = [f"{share:.2%}" for share in shares.values()]
+            rows.append([recipe.name, f"{tokens}", *cells, "yes" if passed else "no"])
+    source = args.reference or "Hugging Face's greedy answers to chat prompts"
+    say(f"{model.name}, {split}, reference: {source}; below ttnn: {backend}")
+    asked = ", ".join(f"top-{k} {least:.0%}" for k, least in BAR.items())
+    say(markdown(["recipe", "tokens", "top-1", *(f"top-{k}" for k in BAR), f"{asked}"], rows, aligned=True))
 
 
 def _entries(reference: Optional[Path], model: EvaluatedModel) -> list[Entry]:
@@ -130,3 +120,13 @@ def _entries(reference: Optional[Path], model: EvaluatedModel) -> list[Entry]:
     plain = ChatTokenizer(model.directory, instruct=False)
     plain.instruct = bool(plain.hf.chat_template)
     return chat_entries(HuggingFace(model.directory).model, plain)
+
+
+READINESS = Command(
+    check,
+    add_options,
+    (
+        "--model Qwen/Qwen2.5-7B-Instruct --reference aime24.refpt",
+        "--model DIR --reference aime24.refpt --mesh T3K --recipes bfp8",
+    ),
+)

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Iterator
 
-from ..cli.options import add_machine, add_recipes, number
+from ..cli.options import Command, add_machine, add_recipes, number
 from ..cli.terminal import complain, markdown, say
 from ..config import BFP8
 from ..errors import UserError
@@ -22,72 +22,63 @@ HEADER = ("split", "recipe", "task", "metric", "score", "std. error", "questions
 KEPT = ("results", "versions", "n-shot", "n-samples", "higher_is_better")  # what is kept of lm-eval's results
 
 
-class TasksCommand:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    models = parser.add_argument_group("model and recipes")
+    add_model(models)
+    add_recipes(models, default=BFP8.name)
+    context = "context, tokens a user (default: %(default)s)"
+    models.add_argument("--max-seq-len", default=CONTEXT, help=context, **number(2))
+    machine = parser.add_argument_group("machine")
+    add_machine(machine)
+    tp = f"chips of a replica, one run for each {TP_DEFAULT}"
+    machine.add_argument("--tp", type=_numbers, default=[None], metavar="N,...", help=tp)
+    option = parser.add_argument_group("questions").add_argument
+    names = "comma-separated names of lm-eval's tasks; most download their data"
+    option("--tasks", default="", metavar="NAMES", help=names)
+    lines = 'JSON lines: {"question": "...", "answer": "... #### 12"}'
+    option("--questions", type=Path, metavar="FILE", help=lines)
+    option("--limit", **number(), help="questions of each task at most")
+    option("--fewshot", **number(0), help="solved examples before each question (default: the task's)")
+    template = "use the chat template (default: yes)"
+    option("--instruct", action=argparse.BooleanOptionalAction, default=True, help=template)
+    option("--max-new-tokens", default=256, help="of an answer to --questions (default: %(default)s)", **number())
+    add_out(parser)
+
+
+def score(args: argparse.Namespace) -> None:
     """The scores of lm-eval's tasks, or of a file of questions with one number for an answer each (GSM8K's form)."""
-
-    EXAMPLES = (
-        f"python -m {__package__} tasks --questions sums.jsonl --limit 50",
-        f"python -m {__package__} tasks --model DIR --tasks gsm8k,hellaswag --fewshot 5",
-        f"python -m {__package__} tasks --questions sums.jsonl --mesh T3K --tp 8,4,2,1 --recipes bf16,bfp8",
-    )
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        models = parser.add_argument_group("model and recipes")
-        add_model(models)
-        add_recipes(models, default=BFP8.name)
-        context = "context, tokens a user (default: %(default)s)"
-        models.add_argument("--max-seq-len", default=CONTEXT, help=context, **number(2))
-        machine = parser.add_argument_group("machine")
-        add_machine(machine)
-        tp = f"chips of a replica, one run for each {TP_DEFAULT}"
-        machine.add_argument("--tp", type=_numbers, default=[None], metavar="N,...", help=tp)
-        option = parser.add_argument_group("questions").add_argument
-        names = "comma-separated names of lm-eval's tasks; most download their data"
-        option("--tasks", default="", metavar="NAMES", help=names)
-        lines = 'JSON lines: {"question": "...", "answer": "... #### 12"}'
-        option("--questions", type=Path, metavar="FILE", help=lines)
-        option("--limit", **number(), help="questions of each task at most")
-        option("--fewshot", **number(0), help="solved examples before each question (default: the task's)")
-        template = "use the chat template (default: yes)"
-        option("--instruct", action=argparse.BooleanOptionalAction, default=True, help=template)
-        option("--max-new-tokens", default=256, help="of an answer to --questions (default: %(default)s)", **number())
-        add_out(parser)
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        names = [name for name in args.tasks.split(",") if name]
-        if not names and args.questions is None:
-            raise UserError("nothing to do: give --tasks or --questions")
-        questions = [] if args.questions is None else read_questions(args.questions)
-        model = EvaluatedModel.open(args.model)
-        for recipe in args.recipes:
-            recipe.check_layers(model.config.num_hidden_layers)
-        splits = [split_for(model.config, args.mesh, tp) for tp in args.tp]
-        context = min(args.max_seq_len, model.config.context)
-        if questions and args.max_new_tokens >= context:
-            raise UserError(
-                f"--max-new-tokens {args.max_new_tokens} leaves no room for a question in a context of {context}: "
-                "give less, or a larger --max-seq-len"
-            )
-        check_directory("--out", args.out)
-        backend = choose_backend(args.backend, splits[0])
-        file = result_file(args.out, model.name, splits[0], "tasks")
-        rows, runs = [], []
-        try:
-            for split, recipe, results in _runs(args, names, questions, model, splits):
-                rows += _rows(f"{split}", recipe.name, results)
-                run = {"split": f"{split}", "recipe": asdict(recipe)}
-                run |= {name: results[name] for name in KEPT}
-                if questions:
-                    run["answers"] = _answers(results["samples"]["questions"])
-                runs.append(run)
-                write_json(file, {"model": model.name, "below ttnn": backend, "runs": runs})
-        finally:
-            if rows:
-                say(f"{model.name}; below ttnn: {backend}\n")
-                say(markdown(HEADER, rows, aligned=True))
-        say(f"\n{file}")
+    names = [name for name in args.tasks.split(",") if name]
+    if not names and args.questions is None:
+        raise UserError("nothing to do: give --tasks or --questions")
+    questions = [] if args.questions is None else read_questions(args.questions)
+    model = EvaluatedModel.open(args.model)
+    for recipe in args.recipes:
+        recipe.check_layers(model.config.num_hidden_layers)
+    splits = [split_for(model.config, args.mesh, tp) for tp in args.tp]
+    context = min(args.max_seq_len, model.config.context)
+    if questions and args.max_new_tokens >= context:
+        raise UserError(
+            f"--max-new-tokens {args.max_new_tokens} leaves no room for a question in a context of {context}: "
+            "give less, or a larger --max-seq-len"
+        )
+    check_directory("--out", args.out)
+    backend = choose_backend(args.backend, splits[0])
+    file = result_file(args.out, model.name, splits[0], "tasks")
+    rows, runs = [], []
+    try:
+        for split, recipe, results in _runs(args, names, questions, model, splits):
+            rows += _rows(f"{split}", recipe.name, results)
+            run = {"split": f"{split}", "recipe": asdict(recipe)}
+            run |= {name: results[name] for name in KEPT}
+            if questions:
+                run["answers"] = _answers(results["samples"]["questions"])
+            runs.append(run)
+            write_json(file, {"model": model.name, "below ttnn": backend, "runs": runs})
+    finally:
+        if rows:
+            say(f"{model.name}; below ttnn: {backend}\n")
+            say(markdown(HEADER, rows, aligned=True))
+    say(f"\n{file}")
 
 
 def _numbers(text: str) -> list[int]:
@@ -149,3 +140,14 @@ def _answers(samples: list[dict]) -> list[str]:
     """The text of each answer, in the order of the questions. lm-eval has a sample for each filter."""
     texts = {sample["doc_id"]: sample["resps"][0][0] for sample in samples}
     return [texts[index] for index in sorted(texts)]
+
+
+TASKS = Command(
+    score,
+    add_options,
+    (
+        "--questions sums.jsonl --limit 50",
+        "--model DIR --tasks gsm8k,hellaswag --fewshot 5",
+        "--questions sums.jsonl --mesh T3K --tp 8,4,2,1 --recipes bf16,bfp8",
+    ),
+)

@@ -9,14 +9,12 @@ def main(argv: list[str] | None = None) -> None:
     from ..cli.options import Parser, add_commands
     from .commands import COMMANDS
 
-    parser = Parser(
-        prog=f"python -m {__package__}",
-        description=__doc__,
-        examples=(*COMMANDS["model"].EXAMPLES[:1], *COMMANDS["splits"].EXAMPLES[:1]),
-    )
+    prog = f"python -m {__package__}"
+    examples = f"{prog} model {COMMANDS['model'].examples[0]}", f"{prog} splits"
+    parser = Parser(prog=prog, description=__doc__, examples=examples)
     add_commands(parser, COMMANDS)
     args = parser.parse_args(argv)
-    say(COMMANDS[args.command].table(args))
+    say(COMMANDS[args.command].run(args))
 
 
 if __name__ == "__main__":

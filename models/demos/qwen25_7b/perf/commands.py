@@ -7,10 +7,11 @@ import argparse
 import json
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Iterator
 
-from ..cli.options import add_machine, add_recipe
+from ..cli.options import Command, add_machine, add_recipe
 from ..config import QWEN25_7B, RECIPES, DecoderConfig
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
@@ -23,7 +24,6 @@ from .plan_tables import hops_table, splits_table
 from .published_models import FAMILIES, QWEN25, SIZES, context_contract, models_table
 
 DIMS = SIZES | FAMILIES
-PERF = f"python -m {__package__}"
 # how the chips sample a modeled step
 SAMPLING = {
     "greedy": GREEDY,
@@ -91,38 +91,29 @@ def title_of(args: argparse.Namespace) -> str:
     return args.dims if args.dims in FAMILIES else f"Qwen2.5-{args.dims}"
 
 
-class Ops:
+def ops(args: argparse.Namespace) -> str:
     """The device operations of a layer, from ttnn's graph capture. Nothing is timed."""
+    check_step(args)
+    with opened(args) as device:
+        from ..tt.placement import chip_of
+        from .capture import capture_prefill, capture_step
+        from .report import op_table
 
-    EXAMPLES = (f"{PERF} ops --mesh N300", f"{PERF} ops --mesh T3K --prefill 1024 --recipe performance")
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        add_step(parser, "TOKENS")
-
-    @staticmethod
-    def table(args: argparse.Namespace) -> str:
-        check_step(args)
-        with opened(args) as device:
-            from ..tt.placement import chip_of
-            from .capture import capture_prefill, capture_step
-            from .report import op_table
-
-            config, plans = small_vocabulary(DIMS[args.dims]), {}
-            if args.prefill:
-                batches = capture_prefill(device, config, args.recipe, args.prefill)
-                prefix = " after a cached prefix"
-                layers = {f"prefill of {b.rows} rows{prefix * b.chunked}": step.layer for b, step in batches}
-            else:
-                step = capture_step(device, config, args.recipe, args.batch)
-                layers = {f"{args.batch} users a replica": step.layer}
-                table = ModelTable(config, ParallelPlan.make(config, args.tp), args.recipe, chip_of(device))
-                plans = table.decode_matmuls
-        return "\n\n".join(
-            f"{split_of(args)}, {what}: {len(layer)} operations a layer; shapes and bytes of one chip."
-            f"\n\n{op_table(layer, plans.values())}"
-            for what, layer in layers.items()
-        )
+        config, plans = small_vocabulary(DIMS[args.dims]), {}
+        if args.prefill:
+            batches = capture_prefill(device, config, args.recipe, args.prefill)
+            prefix = " after a cached prefix"
+            layers = {f"prefill of {b.rows} rows{prefix * b.chunked}": step.layer for b, step in batches}
+        else:
+            step = capture_step(device, config, args.recipe, args.batch)
+            layers = {f"{args.batch} users a replica": step.layer}
+            table = ModelTable(config, ParallelPlan.make(config, args.tp), args.recipe, chip_of(device))
+            plans = table.decode_matmuls
+    return "\n\n".join(
+        f"{split_of(args)}, {what}: {len(layer)} operations a layer; shapes and bytes of one chip."
+        f"\n\n{op_table(layer, plans.values())}"
+        for what, layer in layers.items()
+    )
 
 
 def read_measured(path: Path) -> dict[str, float]:
@@ -145,152 +136,128 @@ def read_measured(path: Path) -> dict[str, float]:
     return {row["device_op"]: 1e-6 * row["us"] for row in timed if "attention" not in row["op"]}
 
 
-class Model:
+def model_options(parser: argparse.ArgumentParser) -> None:
+    step = add_step(parser, "TOKENS")
+    position = "tokens of each user before the computed one (default: %(default)s)"
+    step.add_argument("--position", type=int, default=1024, metavar="N", help=position)
+    links = "ethernet links between neighbors (default: those that collectives may use)"
+    step.add_argument("--links", type=int, metavar="N", help=links)
+    measured = "report.json of make bringup: its operations count as measured, in a decode step"
+    step.add_argument("--measured", type=Path, metavar="FILE", help=measured)
+    sampling = "how the chips sample a decode step (default: %(default)s)"
+    step.add_argument("--sampling", default="greedy", choices=SAMPLING, help=sampling)
+
+
+def model(args: argparse.Namespace) -> str:
     """The modeled time of a decode step or a prompt, operation by operation. Modeled, not measured."""
+    check_step(args)
+    check_range("--position", args.position, 0, DIMS[args.dims].context - 1, "tokens")
+    if args.links is not None:
+        unit = "links: neighbors have two, or four in a Galaxy"
+        check_range("--links", args.links, 1, 4, unit)
+    if args.measured and args.prefill:
+        raise UserError("--measured is of a decode step: leave out --prefill")
+    measured = read_measured(args.measured) if args.measured else {}
+    with opened(args) as device:
+        from ..tt.placement import links_between
+        from .report import prefill_report, step_report
+        from .step_model import model_decode, model_prompt
 
-    EXAMPLES = (f"{PERF} model --mesh T3K --prefill 1024", f"{PERF} model --recipe performance --dims Qwen3-8B")
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        step = add_step(parser, "TOKENS")
-        position = "tokens of each user before the computed one (default: %(default)s)"
-        step.add_argument("--position", type=int, default=1024, metavar="N", help=position)
-        links = "ethernet links between neighbors (default: those that collectives may use)"
-        step.add_argument("--links", type=int, metavar="N", help=links)
-        measured = "report.json of make bringup: its operations count as measured, in a decode step"
-        step.add_argument("--measured", type=Path, metavar="FILE", help=measured)
-        sampling = "how the chips sample a decode step (default: %(default)s)"
-        step.add_argument("--sampling", default="greedy", choices=SAMPLING, help=sampling)
-
-    @staticmethod
-    def table(args: argparse.Namespace) -> str:
-        check_step(args)
-        check_range("--position", args.position, 0, DIMS[args.dims].context - 1, "tokens")
-        if args.links is not None:
-            unit = "links: neighbors have two, or four in a Galaxy"
-            check_range("--links", args.links, 1, 4, unit)
-        if args.measured and args.prefill:
-            raise UserError("--measured is of a decode step: leave out --prefill")
-        measured = read_measured(args.measured) if args.measured else {}
-        with opened(args) as device:
-            from ..tt.placement import links_between
-            from .report import prefill_report, step_report
-            from .step_model import model_decode, model_prompt
-
-            links = args.links or links_between(device)
-            if args.prefill:
-                model = model_prompt(device, DIMS[args.dims], args.recipe, args.prefill, links)
-            else:
-                model, layers = model_decode(
-                    device,
-                    DIMS[args.dims],
-                    args.recipe,
-                    users=args.batch,
-                    position=args.position,
-                    links=links,
-                    sampling=SAMPLING[args.sampling],
-                    measured=measured,
-                )
+        links = args.links or links_between(device)
         if args.prefill:
+            prefill = model_prompt(device, DIMS[args.dims], args.recipe, args.prefill, links)
             title = f"{title_of(args)} prefill of {args.prefill} tokens, {split_of(args)}"
-            return prefill_report(model, title=title, tokens=args.prefill)
-        measured = f", measured operations of {args.measured}" if args.measured else ""
-        title = (
-            f"{title_of(args)} decode{measured}, {args.batch} users a replica at position {args.position}, "
-            f"{args.sampling} sampling, {split_of(args)}"
+            return prefill_report(prefill, title=title, tokens=args.prefill)
+        step, layers = model_decode(
+            device,
+            DIMS[args.dims],
+            args.recipe,
+            users=args.batch,
+            position=args.position,
+            links=links,
+            sampling=SAMPLING[args.sampling],
+            measured=measured,
         )
-        dp = Split.of(args.mesh, args.tp).dp
-        return step_report(model, title=title, users=args.batch, replicas=dp, layers=layers)
+    measured = f", measured operations of {args.measured}" if args.measured else ""
+    title = (
+        f"{title_of(args)} decode{measured}, {args.batch} users a replica at position {args.position}, "
+        f"{args.sampling} sampling, {split_of(args)}"
+    )
+    dp = Split.of(args.mesh, args.tp).dp
+    return step_report(step, title=title, users=args.batch, replicas=dp, layers=layers)
 
 
-class Splits:
+def splits(args: argparse.Namespace) -> str:
     """DRAM of a chip, and bytes of a step, for every split of every machine. Counts from the plans."""
-
-    EXAMPLES = (f"{PERF} splits", f"{PERF} splits > splits.md")
-
-    add_options = staticmethod(lambda parser: None)
-
-    @staticmethod
-    def table(args: argparse.Namespace) -> str:
-        return splits_table()
+    return splits_table()
 
 
-class Hops:
+def hops_options(parser: argparse.ArgumentParser) -> None:
+    add_recipe(parser)
+    parser.add_argument("--dims", default="7B", choices=DIMS, metavar="MODEL", help="(default: 7B)")
+
+
+def hops(args: argparse.Namespace) -> str:
     """The chain of multicasts of each decode matmul, for every split. Counts from the plans."""
-
-    EXAMPLES = (f"{PERF} hops", f"{PERF} hops --dims Qwen3-8B --recipe performance")
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        add_recipe(parser)
-        parser.add_argument("--dims", default="7B", choices=DIMS, metavar="MODEL", help="(default: 7B)")
-
-    @staticmethod
-    def table(args: argparse.Namespace) -> str:
-        return hops_table(DIMS[args.dims], args.recipe, machine("N150").chip)
+    return hops_table(DIMS[args.dims], args.recipe, machine("N150").chip)
 
 
-class Models:
+def models_options(parser: argparse.ArgumentParser) -> None:
+    config = "a checkpoint's config.json instead of the family's sizes"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=config)
+    add_recipe(parser)
+
+
+def models(args: argparse.Namespace) -> str:
     """The splits that hold a checkpoint of each size of the family, on every machine. Counts from the plans."""
-
-    EXAMPLES = (f"{PERF} models", f"{PERF} models --config config.json --recipe performance")
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        config = "a checkpoint's config.json instead of the family's sizes"
-        parser.add_argument("--config", type=Path, metavar="FILE", help=config)
-        add_recipe(parser)
-
-    @staticmethod
-    def table(args: argparse.Namespace) -> str:
-        one = args.config and {f"{args.config}": DecoderConfig.from_json(args.config)}
-        return models_table(one or QWEN25, args.recipe)
+    one = args.config and {f"{args.config}": DecoderConfig.from_json(args.config)}
+    return models_table(one or QWEN25, args.recipe)
 
 
-class Context:
+def context_options(parser: argparse.ArgumentParser) -> None:
+    config = "a checkpoint's config.json (default: Qwen2.5-7B's)"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=config)
+
+
+def context(args: argparse.Namespace) -> str:
     """A context contract as JSON: the tokens that one user gets on each machine, or the bytes that prevent them."""
-
-    EXAMPLES = (f"{PERF} context > context_contract.json", f"{PERF} context --config config.json")
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        config = "a checkpoint's config.json (default: Qwen2.5-7B's)"
-        parser.add_argument("--config", type=Path, metavar="FILE", help=config)
-
-    @staticmethod
-    def table(args: argparse.Namespace) -> str:
-        config = DecoderConfig.from_json(args.config) if args.config else QWEN25_7B
-        return json.dumps(context_contract(config, RECIPES), indent=1)
+    config = DecoderConfig.from_json(args.config) if args.config else QWEN25_7B
+    return json.dumps(context_contract(config, RECIPES), indent=1)
 
 
-class L1:
+def l1_options(parser: argparse.ArgumentParser) -> None:
+    prefix = "chunked prefill: the cache holds as many tokens before the rows"
+    step = add_step(parser, "ROWS")
+    step.add_argument("--cached-prefix", action="store_true", help=prefix)
+
+
+def l1(args: argparse.Namespace) -> str:
     """The L1 map of a core while each operation of a layer runs: planned, and from ttnn's graph capture."""
+    if args.prefill is not None:
+        most = QWEN25_7B.context // 2  # a cached prefix is as long
+        check_range("--prefill", args.prefill, TILE, most, "rows")
+    elif args.cached_prefix:
+        raise UserError("--cached-prefix needs --prefill ROWS")
+    check_step(args)
+    with opened(args) as device:
+        from .l1_map import l1_table, map_prefill, map_step
 
-    EXAMPLES = (f"{PERF} l1 --mesh N300", f"{PERF} l1 --prefill 512 --cached-prefix")
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        prefix = "chunked prefill: the cache holds as many tokens before the rows"
-        step = add_step(parser, "ROWS")
-        step.add_argument("--cached-prefix", action="store_true", help=prefix)
-
-    @staticmethod
-    def table(args: argparse.Namespace) -> str:
-        if args.prefill is not None:
-            most = QWEN25_7B.context // 2  # a cached prefix is as long
-            check_range("--prefill", args.prefill, TILE, most, "rows")
-        elif args.cached_prefix:
-            raise UserError("--cached-prefix needs --prefill ROWS")
-        check_step(args)
-        with opened(args) as device:
-            from .l1_map import l1_table, map_prefill, map_step
-
-            model = device, small_vocabulary(DIMS[args.dims]), args.recipe
-            if args.prefill:
-                mapped = map_prefill(*model, args.prefill, args.cached_prefix)
-            else:
-                mapped = map_step(*model, args.batch)
-        return f"{split_of(args)}, {mapped.title}: bytes of a core's L1.\n\n{l1_table(mapped)}"
+        model = device, small_vocabulary(DIMS[args.dims]), args.recipe
+        if args.prefill:
+            mapped = map_prefill(*model, args.prefill, args.cached_prefix)
+        else:
+            mapped = map_step(*model, args.batch)
+    return f"{split_of(args)}, {mapped.title}: bytes of a core's L1.\n\n{l1_table(mapped)}"
 
 
-COMMANDS = {"model": Model, "ops": Ops, "hops": Hops, "splits": Splits, "models": Models, "context": Context, "l1": L1}
+COMMANDS = {
+    "model": Command(model, model_options, ("--mesh T3K --prefill 1024", "--recipe performance --dims Qwen3-8B")),
+    "ops": Command(
+        ops, partial(add_step, prefill="TOKENS"), ("--mesh N300", "--mesh T3K --prefill 1024 --recipe performance")
+    ),
+    "hops": Command(hops, hops_options, ("", "--dims Qwen3-8B --recipe performance")),
+    "splits": Command(splits, lambda parser: None, ("", "> splits.md")),
+    "models": Command(models, models_options, ("", "--config config.json --recipe performance")),
+    "context": Command(context, context_options, ("> context_contract.json", "--config config.json")),
+    "l1": Command(l1, l1_options, ("--mesh N300", "--prefill 512 --cached-prefix")),
+}
