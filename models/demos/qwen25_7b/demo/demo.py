@@ -77,10 +77,8 @@ def main(argv: list[str] | None = None) -> None:
         speculate=args.speculate,
     ) as model:
         how = "greedy" if params.greedy else params
-        say(
-            f"\n{args.split}, recipe {args.recipe}, below ttnn {model.backend}\ncontext {context} tokens, sampling "
-            f"{how}"
-        )
+        say(f"\n{args.split}, recipe {args.recipe}, below ttnn {model.backend}")
+        say(f"context {context} tokens, sampling {how}")
         if args.chat:
             Chat(model, params, args.stop, context, args.max_new_tokens).run()
         else:

@@ -57,11 +57,6 @@ class ReplicaEngine:
     def running(self) -> list[Sequence]:
         return list(self.scheduler.running)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a sequence can be admitted: steps in flight do not know it, so there must be none."""
-        return self.scheduler.has_free_slot and not self.replica.in_flight
-
     def finish(self, sequence: Sequence) -> None:
         self.scheduler.finish(sequence)
         self.input_batch.valid = False
@@ -253,7 +248,8 @@ class Generator:
     def _admit(self) -> dict[ReplicaEngine, list[Sequence]]:
         """Admit waiting sequences one by one, each to the engine with the fewest."""
         admitted: dict[ReplicaEngine, list[Sequence]] = {}
-        while self._waiting and (able := [engine for engine in self._engines if engine.has_room]):
+        idle = [engine for engine in self._engines if not engine.replica.in_flight]  # steps in flight know no new ones
+        while self._waiting and (able := [engine for engine in idle if engine.scheduler.has_free_slot]):
             sequence = self._waiting.popleft()
             if sequence.user not in self._cancelled:
                 engine = min(able, key=lambda engine: len(engine.running))

@@ -32,7 +32,12 @@ class NgramProposer:
         tokens: the sequence so far; it begins with the tokens of all earlier calls. A copy may overlap its
         source: "2 1 2 1" follows "1 2 1 2 1".
         """
-        self._index(tokens)
+        # The n-grams that a token follows are known; the one at the end is looked up.
+        for end in range(self._indexed + 1, len(tokens)):
+            for length in NGRAM_LENGTHS:
+                if length <= end:
+                    self._after[tuple(tokens[end - length : end])] = end
+        self._indexed = max(self._indexed, len(tokens) - 1)
         for length in NGRAM_LENGTHS:
             at = self._after.get(tuple(tokens[-length:])) if length <= len(tokens) else None
             if at is not None:
@@ -41,14 +46,6 @@ class NgramProposer:
                     draft.append(draft[at + len(draft) - len(tokens)])
                 return draft
         return []
-
-    def _index(self, tokens: abc.Sequence[int]) -> None:
-        """Add the n-grams that a token follows; the n-gram at the end is the one to look up."""
-        for end in range(self._indexed + 1, len(tokens)):
-            for length in NGRAM_LENGTHS:
-                if length <= end:
-                    self._after[tuple(tokens[end - length : end])] = end
-        self._indexed = max(self._indexed, len(tokens) - 1)
 
 
 class Draft(NamedTuple):

@@ -160,17 +160,12 @@ def evaluate(args: argparse.Namespace) -> None:
     backend = choose_backend(args.backend, split)
     evaluation = Evaluation(model, quantized, split, buckets, by_position, backend)
     say(f"{evaluation}\n{LEGEND}{f' {POSITION_LEGEND}' * by_position}\n")
-    content = "by-position" if by_position else "decode"
-    _report(evaluation, args.recipes, result_file(args.out, model.name, split, content))
-
-
-def _report(evaluation: Evaluation, recipes: Sequence[Recipe], file: Path) -> None:
-    """Write the JSON after each result, and the table at the end or at an interrupt."""
+    file = result_file(args.out, model.name, split, "by-position" if by_position else "decode")
     results: list[dict] = []
     try:
-        for result in evaluation.results(recipes):
+        for result in evaluation.results(args.recipes):
             results.append(result)
-            where = f", {result['phase']} up to {result['up to']}" if evaluation.by_position else ""
+            where = f", {result['phase']} up to {result['up to']}" if by_position else ""
             complain(f"{_name(result)}{where}: KL {result['kl_mean']:.3g}")
             write_json(file, evaluation.as_dict() | {"results": results})
     finally:

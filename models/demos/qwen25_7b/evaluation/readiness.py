@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import NamedTuple, Optional, Sequence
+from typing import NamedTuple, Sequence
 
 import torch
 
@@ -89,11 +89,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reference", type=Path, metavar="FILE", help=text)
 
 
-def check(args: argparse.Namespace) -> None:
+def check_readiness(args: argparse.Namespace) -> None:
     """Teacher forcing over 100 tokens of chat answers: how often a recipe's choice is in the reference's first k."""
     model = EvaluatedModel.open(args.model)
     split = split_for(model.config, args.mesh, args.tp)
-    entries = _entries(args.reference, model)
+    if args.reference is not None:
+        entries = load_entries(args.reference, model.config.vocab_size)
+    else:
+        plain = ChatTokenizer(model.directory, instruct=False)
+        plain.instruct = bool(plain.hf.chat_template)
+        entries = chat_entries(HuggingFace(model.directory).model, plain)
     longest = max(len(entry.text.ids) for entry in entries)
     if longest > model.config.context:
         raise UserError(f"--reference {args.reference}: {longest} tokens exceed the context of {model.config.context}")
@@ -114,16 +119,8 @@ def check(args: argparse.Namespace) -> None:
     say(markdown(["recipe", "tokens", "top-1", *(f"top-{k}" for k in BAR), f"{asked}"], rows, aligned=True))
 
 
-def _entries(reference: Optional[Path], model: EvaluatedModel) -> list[Entry]:
-    if reference is not None:
-        return load_entries(reference, model.config.vocab_size)
-    plain = ChatTokenizer(model.directory, instruct=False)
-    plain.instruct = bool(plain.hf.chat_template)
-    return chat_entries(HuggingFace(model.directory).model, plain)
-
-
 READINESS = Command(
-    check,
+    check_readiness,
     add_options,
     (
         "--model Qwen/Qwen2.5-7B-Instruct --reference aime24.refpt",

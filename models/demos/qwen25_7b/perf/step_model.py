@@ -2,8 +2,10 @@
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import starmap
 
 import ttnn
+from golden_mesh.perf.device_ops import Op
 from golden_mesh.perf.laws import DRAM as BYTES_A_MICROSECOND
 from golden_mesh.perf.op_costs import DRAM, matmul_peak
 from golden_mesh.perf.prices import Prices, Row
@@ -48,24 +50,21 @@ class StepModel(Prices):
 Measured = dict[str, float]  # key of a device operation -> seconds of a launch
 
 
-def with_measured(row: Row, measured: Measured) -> Row:
-    """The row at its measured time, if there is one. It has the gap after the kernel."""
-    seconds = measured.get(row.op.key)
-    return replace(row, bound=replace(row.bound, kernel=seconds, gap=0.0)) if seconds else row
-
-
 def model_step(
     step: Step, *, weights: int, measured: Measured = {}, bandwidth: float = DRAM, **where: int | str
 ) -> StepModel:
     """weights, bandwidth: as in StepModel. where: keyword arguments of Row.make: links, chips, users, position ..."""
+
+    def priced(op: Op, count: int) -> Row:
+        """At its measured time, which has the gap after the kernel, if there is one."""
+        row, seconds = Row.make(op, count, **where), measured.get(op.key)
+        return replace(row, bound=replace(row.bound, kernel=seconds, gap=0.0)) if seconds else row
+
     around, in_layer = Counter((*step.before, *step.after)), Counter()
     for ops, times in step.kinds:
         for op in ops:
             in_layer[op] += times
-    rows = (
-        tuple(with_measured(Row.make(op, count, **where), measured) for op, count in launches.items())
-        for launches in (around, in_layer)
-    )
+    rows = (tuple(starmap(priced, launches.items())) for launches in (around, in_layer))
     return StepModel(*rows, weights, bandwidth)
 
 

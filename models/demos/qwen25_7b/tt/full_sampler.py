@@ -39,7 +39,7 @@ class TtFullSampler:
         self.last = float(model_config.config.vocab_size - 1)
         self.levels = levels_of(self.columns)
         assert len(self.levels) < UNIFORMS, "each level needs a uniform number, and the first place another"
-        # [1, 1, 32, missing] each; None where nothing is missing
+        # [1, 1, 32, missing] each; 0 where nothing is missing
         self.fills = [
             level.missing and replicate(torch.zeros(1, 1, MAX_USERS, level.missing), mesh_device, ttnn.float32)
             for level in self.levels

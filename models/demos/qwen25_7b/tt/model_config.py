@@ -12,7 +12,7 @@ from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import ParallelPlan
 from ..plans.planner import check_decode, fit_prefill_layers, max_prefill_rows
 from ..plans.prefill_plan import PrefillPlan
-from .placement import chip_of, chips_in_row, links_between, row_topology
+from .placement import chip_of, links_between, row_topology
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TtModelConfig(ModelTable):
         """
         if not 1 <= max_seq_len <= config.context:
             raise UserError(f"max_seq_len must be 1 to the model's {config.context} tokens, got {max_seq_len}")
-        parallel, chip = ParallelPlan.make(config, chips_in_row(mesh_device)), chip_of(mesh_device)
+        parallel, chip = ParallelPlan.make(config, mesh_device.shape[1]), chip_of(mesh_device)
         decode = DecodePlan.make(
             config,
             parallel,

@@ -29,11 +29,6 @@ def dtype_of(name: str) -> ttnn.DataType:
     return getattr(ttnn, name)
 
 
-def chips_in_row(mesh_device: ttnn.MeshDevice) -> int:
-    """Chips that share a model: tp."""
-    return mesh_device.shape[1]
-
-
 def chip_of(mesh_device: ttnn.MeshDevice) -> Chip:
     """The mesh's chips: what the library reports; the rest is from the table, by architecture and banks of DRAM.
 
@@ -110,7 +105,7 @@ def links_between(mesh_device: ttnn.MeshDevice) -> int:
     The fabric may keep a link for itself: an N300 board with ethernet dispatch sends commands over one of its two. A
     collective that takes that link hangs (tt-metal issue 25347). Chip.links is the most.
     """
-    if chips_in_row(mesh_device) == 1 or not hasattr(ttnn, "get_num_links"):  # from 0.81 on
+    if mesh_device.shape[1] == 1 or not hasattr(ttnn, "get_num_links"):  # from 0.81 on
         return 1
     return min(ttnn.get_num_links(mesh_device, cluster_axis=1), chip_of(mesh_device).links)
 
@@ -121,7 +116,7 @@ def row_topology(mesh_device: ttnn.MeshDevice) -> Topology:
     It is a ring where the fabric was opened as a ring and the row's last chip is wired to its first. On a line's fabric
     a collective with a ring's topology hangs.
     """
-    if chips_in_row(mesh_device) == 1:  # without a fabric
+    if mesh_device.shape[1] == 1:  # without a fabric
         return "line"
     tile = replicate(torch.zeros(1, 1, 32, 32), mesh_device)
     usable = ttnn.get_usable_topology(tile, cluster_axis=1)
@@ -159,7 +154,7 @@ def place(
     """
     host = host_shards(weight, build)
     weight_slice = weight.slices[0]
-    if isinstance(weight_slice, Projection) and len(host) == chips_in_row(mesh_device):
+    if isinstance(weight_slice, Projection) and len(host) == mesh_device.shape[1]:
         joined = to_mesh_rows(host, mesh_device, dim=3 - weight_slice.split_dim)
     else:
         joined = host[0]

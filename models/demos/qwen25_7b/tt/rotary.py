@@ -74,9 +74,8 @@ class TtRotary:
         self.decode = model_config.decode
         self.head_dim = model_config.config.head_width
         self.kernel = compute_config()
-        cos, sin = rotary_tables(model_config.config, model_config.max_seq_len)
-        self.cos = replicate(cos, mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT)
-        self.sin = replicate(sin, mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT)
+        tables = rotary_tables(model_config.config, model_config.max_seq_len)
+        self.cos_and_sin = [replicate(table, mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT) for table in tables]
         matrix = transformation_matrix()
         self.trans_mat_prefill = replicate(matrix, mesh_device)
         self.trans_mat_decode = replicate(
@@ -97,7 +96,7 @@ class TtRotary:
 
     def _look_up(self, positions: ttnn.Tensor, memory: ttnn.MemoryConfig) -> Iterator[ttnn.Tensor]:
         """cos and sin of positions [1, n], [1, n, head_dim] each."""
-        for table in (self.cos, self.sin):
+        for table in self.cos_and_sin:
             yield ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT, memory_config=memory)
 
     def forward_decode(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:

@@ -37,8 +37,7 @@ class TtPenalties:
         self.columns = model_config.parallel.tp * model_config.parallel.vocab
         none = torch.zeros(1, 1, MAX_USERS, self.columns, dtype=torch.bfloat16)
         self.seen, self.counts = (shard(none, mesh_device, 3) for _ in range(2))
-        dram = ttnn.DRAM_MEMORY_CONFIG
-        self.rows = ttnn.to_device(self.to_host(none), mesh_device, memory_config=dram)
+        self.rows = ttnn.to_device(self.to_host(none), mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG)
         self.load(self.seen)  # compiled before there is a trace
         tokens = torch.arange(self.columns, dtype=torch.float32)[None, None, None]
         self.tokens = shard(tokens, mesh_device, 3, ttnn.float32)  # [1, 1, 1, vocab] a chip
@@ -106,7 +105,9 @@ class TtSampler:
         self.kernel = compute_config()
         self.shards = model_config.logits_shards
         self.full = TtFullSampler(mesh_device, model_config)
-        self.paddings = [_padding(mesh_device, topk_columns(columns) - columns) for _, columns in self.shards]
+        missing = [topk_columns(columns) - columns for _, columns in self.shards]
+        # [1, 1, 32, missing] of -inf each; 0 where nothing is missing
+        self.paddings = [n and replicate(torch.full((1, 1, MAX_USERS, n), -torch.inf), mesh_device) for n in missing]
         vocab = model_config.parallel.vocab
         firsts = [first + chip * vocab for chip in range(self.chips) for first, _ in self.shards]
         of_candidates = torch.tensor(firsts).repeat_interleave(CANDIDATES)
@@ -213,12 +214,10 @@ class TtSampler:
         """
         best = []
         for padding, of_shard in zip(self.paddings, logits, strict=True):
-            if padding is None:
-                best.append(ttnn.topk(of_shard, CANDIDATES, dim=-1, stable=True, memory_config=L1))
-                continue
-            wide = ttnn.concat([of_shard, padding], dim=-1, memory_config=L1)
+            wide = ttnn.concat([of_shard, padding], dim=-1, memory_config=L1) if padding else of_shard
             best.append(ttnn.topk(wide, CANDIDATES, dim=-1, stable=True, memory_config=L1))
-            free(wide)
+            if padding:
+                free(wide)
         values, indices = (_concat(list(parts)) for parts in zip(*best))
         indices32 = ttnn.typecast(indices, ttnn.uint32)
         ids = ttnn.add(indices32, self.first, memory_config=L1)
@@ -259,13 +258,6 @@ class TtSampler:
 def topk_columns(columns: int) -> int:
     """The next width that topk computes on all cores: a power of two, at least 64."""
     return max(64, 1 << (columns - 1).bit_length())
-
-
-def _padding(mesh_device: ttnn.MeshDevice, columns: int) -> ttnn.Tensor | None:
-    """[1, 1, 32, columns] of -inf; None for no columns."""
-    if not columns:
-        return None
-    return replicate(torch.full((1, 1, MAX_USERS, columns), -torch.inf), mesh_device)
 
 
 def _concat(parts: list[ttnn.Tensor]) -> ttnn.Tensor:
