@@ -63,8 +63,7 @@ def manifest(kind: MachineKind, model: str, arch: str, ttnn: str) -> dict:
 def write_bundle(kind: MachineKind, model: str, out: Path) -> None:
     """model: a hub id. out: a folder that does not exist. FileExistsError if it does."""
     arch = architecture(model)
-    ignored = shutil.ignore_patterns("__pycache__", "small")
-    shutil.copytree(HERE / PACKAGE, out / PACKAGE, ignore=ignored)
+    shutil.copytree(HERE / PACKAGE, out / PACKAGE, ignore=shutil.ignore_patterns("__pycache__", "small"))
     (out / "scripts").mkdir()
     for name in SCRIPTS:
         shutil.copy(HERE / "scripts" / name, out / "scripts")

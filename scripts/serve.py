@@ -120,8 +120,7 @@ def read_config(text: str) -> dict:
 
 
 def command(model: str, options: list[str], mesh: str) -> list[str]:
-    program = str(Path(sys.executable).parent / "vllm")
-    vllm = [program, "serve", model, *merged_options(options, mesh)]
+    vllm = [str(Path(sys.executable).parent / "vllm"), "serve", model, *merged_options(options, mesh)]
     golden_mesh = HERE / "golden_mesh/src/golden_mesh"  # a bundle has none
     device = os.environ.get("TT_METAL_SIMULATOR") or glob("/dev/tenstorrent/*")
     if device or not golden_mesh.exists():

@@ -44,8 +44,7 @@ def prefill(replica, prompt: int, users: Sequence[int]) -> list[float]:
     from ..plans.blocks import attention_tables, equal_shares
 
     shares, seeded = equal_shares(replica.blocks, replica.slots), torch.Generator().manual_seed(0)
-    vocabulary = replica.model.model_config.config.vocab_size
-    tokens = torch.randint(vocabulary, (prompt,), generator=seeded).tolist()
+    tokens = torch.randint(replica.model.model_config.config.vocab_size, (prompt,), generator=seeded).tolist()
     seconds = []
     for user in users:
         begin = time.perf_counter()

@@ -141,8 +141,7 @@ class DecoderConfig:
 
     def centering_rope(self, layer: int) -> Optional[Rope]:
         """The rotary embedding by which the layer's keys are centered; None if it is not in centered_layers."""
-        rope = Rope(self.rope_theta, self.rope_scaling, self.context)
-        return rope if layer in self.centered_layers else None
+        return Rope(self.rope_theta, self.rope_scaling, self.context) if layer in self.centered_layers else None
 
     @classmethod
     def from_json(cls, path: str | Path) -> "DecoderConfig":

@@ -95,8 +95,7 @@ class Rope:
 
     def turns(self, head_dim: int) -> "torch.Tensor":
         """[head_dim / 2] float64: radians that each pair turns from position 0 to the context's last."""
-        frequencies = inverse_frequencies(head_dim, self.theta, self.scaling)
-        return frequencies.double() * (self.context - 1)
+        return inverse_frequencies(head_dim, self.theta, self.scaling).double() * (self.context - 1)
 
 
 def scaling_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -54,8 +54,7 @@ def _add_options(parser: Parser) -> None:
     group = parser.add_argument_group("prompts (one of the first four)")
     one = group.add_mutually_exclusive_group()
     one.add_argument("--prompt", metavar="TEXT", help="one prompt")
-    a_file = "one prompt: a text file or a pipe"
-    one.add_argument("--prompt-file", type=Path, metavar="FILE", help=a_file)
+    one.add_argument("--prompt-file", type=Path, metavar="FILE", help="one prompt: a text file or a pipe")
     several = 'JSON list or JSON lines: strings, or objects with a "prompt"; a replica runs 32 at once'
     one.add_argument("--prompts", type=Path, metavar="FILE", help=several)
     one.add_argument("--chat", action="store_true", help="a conversation: type, or pipe lines in; /exit ends it")

@@ -58,8 +58,7 @@ class DeviceInputs:
         drafts = (replicate(self._inactive, self.mesh_device, *INT32) for _ in range(speculate))
         self.verify = VerifyInputs(*self.decode, draft_positions=tuple(drafts))
         self.grouped = self._groups(model.model_config.parallel.kv_heads, speculate, block)
-        controls = SamplingControls.of([]).to_host(self.mesh_device)
-        self.controls = controls.to_device(self.mesh_device)
+        self.controls = SamplingControls.of([]).to_host(self.mesh_device).to_device(self.mesh_device)
 
     def _groups(self, kv_heads: int, tokens: int, block: int) -> GroupedInputs | None:
         """None where a chip has several KV heads, which ttnn does not group. tokens: of a sequence in a step."""

@@ -208,8 +208,7 @@ def _pack(rests: list[PrefillBatch], max_rows: int, block: int) -> Iterator[Pref
     while rests:
         cheapest, least, alone = rests[0], inf, 0
         for count, rest in enumerate(rests, 1):
-            chunks = [rest.chunks[0] for rest in rests[:count]]
-            batch = _smallest_batch(chunks, max_rows, block)
+            batch = _smallest_batch([rest.chunks[0] for rest in rests[:count]], max_rows, block)
             if batch is None:
                 break
             alone += rest.rows + WEIGHTS
@@ -281,8 +280,7 @@ def _prompt_inputs(batch: PrefillBatch, block: int, model_config: TtModelConfig)
     windows = torch.full((batch.rows // TILE + 1,), batch.rows, dtype=torch.int32)
     windows[: len(starts) + 1] = torch.tensor([*starts, min(at, batch.rows)], dtype=torch.int32)
     tokens, logits_rows = _tokens_and_logits_rows(batch, starts)
-    key_rows = prefill_key_rows(positions, model_config)
-    return PrefillInputs(tokens, positions, key_rows, table, logits_rows, windows)
+    return PrefillInputs(tokens, positions, prefill_key_rows(positions, model_config), table, logits_rows, windows)
 
 
 def _chunked_inputs(batch: PrefillBatch, block: int, model_config: TtModelConfig) -> ChunkedPrefillInputs:

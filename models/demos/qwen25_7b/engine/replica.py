@@ -242,8 +242,7 @@ class Replica:
         verify_steps = (len(SamplingMode) - 1) * (1 + (self.inputs.grouped is not None))
         steps = len(SamplingMode) + verify_steps * (self.speculate > 1)
         fitting = traces_that_fit(self.mesh_device, self.model.model_config.config.num_hidden_layers)
-        kinds = prefill_kinds(self.model.max_prefill_rows, self.slots)
-        return kinds[: max(0, fitting - steps)]
+        return prefill_kinds(self.model.max_prefill_rows, self.slots)[: max(0, fitting - steps)]
 
     def _host_inputs(self, batch: PrefillBatch) -> AnyPrefillInputs:
         return prefill_inputs(batch, self.block, self.model.model_config).to_host(self.mesh_device)

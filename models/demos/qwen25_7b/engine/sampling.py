@@ -52,8 +52,7 @@ def gumbel(keys: Sequence[int], positions: Sequence[int], count: int) -> torch.T
     keys: each sequence's stream_key. positions: of the token to sample, 0 being a sequence's first.
     The noise of a candidate does not depend on count.
     """
-    streams = _streams(keys, positions)[:, None]
-    return torch.from_numpy(_noise(streams, np.arange(count)))
+    return torch.from_numpy(_noise(_streams(keys, positions)[:, None], np.arange(count)))
 
 
 def uniform(keys: Sequence[int], positions: Sequence[int]) -> torch.Tensor:

@@ -157,8 +157,7 @@ def evaluate(args: argparse.Namespace) -> None:
     split = split_for(model.config, args.mesh, args.tp)
     buckets = buckets_from(args, model.tokenizer(), model.directory, model.config.context)
     check_directory("--out", args.out)
-    backend = choose_backend(args.backend, split)
-    evaluation = Evaluation(model, quantized, split, buckets, by_position, backend)
+    evaluation = Evaluation(model, quantized, split, buckets, by_position, choose_backend(args.backend, split))
     say(f"{evaluation}\n{LEGEND}{f' {POSITION_LEGEND}' * by_position}\n")
     file = result_file(args.out, model.name, split, "by-position" if by_position else "decode")
     results: list[dict] = []

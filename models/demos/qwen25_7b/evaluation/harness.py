@@ -46,8 +46,7 @@ class ReplicaLM(TemplateLM):
         self.generator = Generator(replicas)
         self._tokenizer = tokenizer
         self.tokenizer = tokenizer.hf
-        config = replicas[0].model.model_config.config
-        self.stop_ids = tokenizer.stop_ids | set(config.eos_token_ids)
+        self.stop_ids = tokenizer.stop_ids | set(replicas[0].model.model_config.config.eos_token_ids)
 
     @property
     def max_length(self) -> int:

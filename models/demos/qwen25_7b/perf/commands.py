@@ -39,8 +39,7 @@ def add_step(parser: argparse.ArgumentParser, prefill: str) -> argparse._Argumen
     add_machine(group)
     tp = "chips that share a replica (default: all chips of a row)"
     group.add_argument("--tp", type=int, metavar="N", help=tp)
-    grid = "a grid of 8x7 cores instead of 8x8"
-    group.add_argument("--worker-dispatch", action="store_true", help=grid)
+    group.add_argument("--worker-dispatch", action="store_true", help="a grid of 8x7 cores instead of 8x8")
     group = parser.add_argument_group("step")
     batch = f"users a replica, 1 to {MAX_USERS} (default: %(default)s)"
     group.add_argument("--batch", type=int, default=MAX_USERS, metavar="N", help=batch)
@@ -153,8 +152,7 @@ def model(args: argparse.Namespace) -> str:
     check_step(args)
     check_range("--position", args.position, 0, DIMS[args.dims].context - 1, "tokens")
     if args.links is not None:
-        unit = "links: neighbors have two, or four in a Galaxy"
-        check_range("--links", args.links, 1, 4, unit)
+        check_range("--links", args.links, 1, 4, "links: neighbors have two, or four in a Galaxy")
     if args.measured and args.prefill:
         raise UserError("--measured is of a decode step: leave out --prefill")
     measured = read_measured(args.measured) if args.measured else {}
@@ -183,8 +181,7 @@ def model(args: argparse.Namespace) -> str:
         f"{title_of(args)} decode{measured}, {args.batch} users a replica at position {args.position}, "
         f"{args.sampling} sampling, {split_of(args)}"
     )
-    dp = Split.of(args.mesh, args.tp).dp
-    return step_report(step, title=title, users=args.batch, replicas=dp, layers=layers)
+    return step_report(step, title=title, users=args.batch, replicas=Split.of(args.mesh, args.tp).dp, layers=layers)
 
 
 def splits(args: argparse.Namespace) -> str:
@@ -227,8 +224,7 @@ def context(args: argparse.Namespace) -> str:
 
 def l1_options(parser: argparse.ArgumentParser) -> None:
     prefix = "chunked prefill: the cache holds as many tokens before the rows"
-    step = add_step(parser, "ROWS")
-    step.add_argument("--cached-prefix", action="store_true", help=prefix)
+    add_step(parser, "ROWS").add_argument("--cached-prefix", action="store_true", help=prefix)
 
 
 def l1(args: argparse.Namespace) -> str:

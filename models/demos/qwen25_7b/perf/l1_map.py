@@ -83,8 +83,7 @@ def map_prefill(
     one = replace(config, num_hidden_layers=1)
     with one_layer_of_each_kind(mesh_device, one, recipe, 1, 2 * rows) as replica:
         fitting = min(padded_rows(rows), replica.model.max_prefill_rows)
-        plan = replica.model.model_config.prefill_plans(fitting)[0]
-        footprints = prefill_footprints(plan)
+        footprints = prefill_footprints(replica.model.model_config.prefill_plans(fitting)[0])
         others = {"attention"} if cached_prefix else {CHUNKED_ATTENTION, "heads side by side"}
         prompt = Prompt(0, range(2 * fitting), 0, range(replica.blocks))
         first = fitting if cached_prefix else 0

@@ -32,8 +32,7 @@ def splits_table() -> str:
 
 def _split_row(kind: MachineKind, tp: int) -> tuple[str, ...]:
     table = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), BFP8_KV8, kind.chip)
-    blocks = blocks_for(USERS, CONTEXT, BLOCK)
-    budget = memory_budget(table, CONTEXT, blocks)
+    budget = memory_budget(table, CONTEXT, blocks_for(USERS, CONTEXT, BLOCK))
     step = step_bytes(table, USERS, POSITION)
     topology = "ring" if kind.is_ring(tp) else "line"
     all_reduce = AllReducePlan.make(tp, topology, QWEN25_7B.hidden_size, links=kind.links)

@@ -44,8 +44,7 @@ def largest_split(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: 
     fits = fits_in(room, table)
     shortest = min(SHORTEST, config.context)
     if fits(MAX_USERS, shortest):
-        longest = largest(config.context, lambda tokens: fits(MAX_USERS, tokens))
-        return MAX_USERS, longest
+        return MAX_USERS, largest(config.context, lambda tokens: fits(MAX_USERS, tokens))
     users = largest(MAX_USERS, lambda n: fits(n, shortest))
     if not users:
         budget = memory_budget(table, shortest, blocks_for(1, shortest, BLOCK))

@@ -111,8 +111,7 @@ def model_decode(
     plan, chip = ParallelPlan.make(config, device.shape[1]), chip_of(device)
     table = ModelTable(config, plan, recipe, chip)
     slots, context = DecodePlan.make(config, plan, chip, users).slots, position + 1
-    blocks = blocks_for(slots, context, BLOCK)
-    check_fits(device, memory_budget(table, context, blocks))
+    check_fits(device, memory_budget(table, context, blocks_for(slots, context, BLOCK)))
     step = capture_step(device, config, recipe, users, tokens, sampling)
     planned = step_bytes(table, users, position)
     model = model_step(

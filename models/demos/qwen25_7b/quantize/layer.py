@@ -59,8 +59,7 @@ def rounded_layer(
     mlp, before = rounded_inputs(mlp, inputs, recipe.mlp_in.format)
     if steps and recipe.mlp_in.format == FOUR_BITS:
         fitted, _ = fitted_down(mlp, inputs, exact - x, token_weights)
-        joined = learned_inputs(before, fitted, inputs, exact - x, token_weights, steps)
-        mlp = with_inputs(mlp, joined)
+        mlp = with_inputs(mlp, learned_inputs(before, fitted, inputs, exact - x, token_weights, steps))
     fitted, down_inputs = fitted_down(mlp, inputs, exact - x, token_weights)
     mlp = mlp._replace(down=rounded_down(fitted, down_inputs * token_weights, recipe.mlp_out.format))
     x = x + down_inputs @ mlp.down

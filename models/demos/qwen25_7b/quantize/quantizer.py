@@ -75,8 +75,7 @@ def sequences(text: str, name: str, checkpoint: Checkpoint, limit: int) -> torch
     """
     config = checkpoint.config
     length = min(SEQUENCE, config.context)
-    tokenizer = ChatTokenizer(checkpoint.directory, instruct=False).hf
-    ids = tokenizer.encode(text, add_special_tokens=False)
+    ids = ChatTokenizer(checkpoint.directory, instruct=False).hf.encode(text, add_special_tokens=False)
     count = min(len(ids), limit) // length
     if count * length < config.hidden_size:
         raise UserError(

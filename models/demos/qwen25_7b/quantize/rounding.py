@@ -94,8 +94,7 @@ def _inverse_factor(hessian: torch.Tensor) -> torch.Tensor:
     """The upper Cholesky factor of the damped Hessian's inverse. By row i, later rows compensate the error of row i."""
     damped = hessian.clone()
     damped.diagonal().add_(DAMPING * damped.diagonal().mean())
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
-    return torch.linalg.cholesky(inverse, upper=True)
+    return torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(damped)), upper=True)
 
 
 def refitted(weight: torch.Tensor, inputs: torch.Tensor, missing: torch.Tensor, trust: float) -> torch.Tensor:

@@ -144,8 +144,7 @@ class TtAllReduceAsync:
         # The kernel lays the buffer out by the dtype of its input and ignores the dtype of the buffer.
         memory = memory_config(width_sharded(width, model_config.decode.residual))
         self.buffer = replicate(torch.zeros(1, 1, 32, width), mesh_device, dtype_of(plan.dtype), memory_config=memory)
-        cores = rectangle(model_config.decode.grid)
-        self.semaphore = ttnn.create_global_semaphore(mesh_device, cores, 0)
+        self.semaphore = ttnn.create_global_semaphore(mesh_device, rectangle(model_config.decode.grid), 0)
 
     def forward(self, x: ttnn.Tensor, scattered: ttnn.MemoryConfig, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
         """x, width-sharded on the residual cores -> the sum in bfloat16. Nothing is scattered. Frees x."""
@@ -172,8 +171,7 @@ class TtScatterGather:
         self.topology = TOPOLOGIES[model_config.decode.all_reduce.topology]
         # Semaphores of a cached reduce-scatter program would stay in L1 among activations and leave a hole
         # in L1. A mesh opened with l1_small_size has a place for them.
-        l1_small = ttnn.get_memory_view(mesh_device, ttnn.BufferType.L1_SMALL)
-        self.has_l1_small = l1_small.total_bytes_per_bank > 0
+        self.has_l1_small = ttnn.get_memory_view(mesh_device, ttnn.BufferType.L1_SMALL).total_bytes_per_bank > 0
 
     def forward(
         self,

@@ -214,5 +214,4 @@ def host_replicated(
     layout: ttnn.Layout = ttnn.ROW_MAJOR_LAYOUT,
 ) -> ttnn.Tensor:
     """`replicate` on the host, for `ttnn.copy_host_to_device_tensor`."""
-    mapper = ttnn.ReplicateTensorToMesh(mesh_device)
-    return ttnn.from_torch(tensor, dtype=dtype, layout=layout, mesh_mapper=mapper)
+    return ttnn.from_torch(tensor, dtype=dtype, layout=layout, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh_device))

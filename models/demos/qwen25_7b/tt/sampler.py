@@ -179,8 +179,7 @@ class TtSampler:
             yield whole
             return
         for first, columns in self.shards:
-            ends = [0, 0, 0, first], [1, 1, MAX_USERS, first + columns]
-            of_shard = ttnn.slice(whole, *ends, memory_config=L1)
+            of_shard = ttnn.slice(whole, [0, 0, 0, first], [1, 1, MAX_USERS, first + columns], memory_config=L1)
             yield of_shard
             free(of_shard)
 
@@ -249,8 +248,7 @@ class TtSampler:
     def _write(self, sampled: ttnn.Tensor, tokens: ttnn.Tensor) -> None:
         """Copy the first column of sampled [1, 1, 32, CANDIDATES] into tokens. Frees sampled."""
         row = ttnn.transpose(sampled, 2, 3, memory_config=L1)  # [1, 1, CANDIDATES, 32]
-        end = (0, 0, 0, MAX_USERS - 1)
-        first = ttnn.untilize_with_unpadding(row, output_tensor_end=end, memory_config=L1)
+        first = ttnn.untilize_with_unpadding(row, output_tensor_end=(0, 0, 0, MAX_USERS - 1), memory_config=L1)
         ttnn.copy(first, tokens)  # [1, 1, 1, 32]
         free(sampled, row, first)
 

@@ -154,8 +154,7 @@ class TtDecoderLayer:
 
     def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x."""
-        normed = self.input_norm.forward_decode(x)
-        y = self.attention.forward_decode(normed, rotation, inputs, cache)
+        y = self.attention.forward_decode(self.input_norm.forward_decode(x), rotation, inputs, cache)
         h = add_and_free(x, y, self.memory)
         y = self.mlp.forward_decode(self.post_attention_norm.forward_decode(h))
         return add_and_free(h, y, self.memory)
@@ -164,8 +163,7 @@ class TtDecoderLayer:
         self, x: ttnn.Tensor, rotation: Rotation, inputs: AnyPrefillInputs, cache: TtKVCache, plan: PrefillPlan
     ) -> ttnn.Tensor:
         """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1. Frees x."""
-        normed = self.input_norm.forward_prefill(x, plan)
-        y = self.attention.forward_prefill(normed, rotation, inputs, cache, plan)
+        y = self.attention.forward_prefill(self.input_norm.forward_prefill(x, plan), rotation, inputs, cache, plan)
         memory = memory_config(plan.residual_memory)
         h = add_and_free(x, y, memory)
         y = self.mlp.forward_prefill(self.post_attention_norm.forward_prefill(h, plan), plan)

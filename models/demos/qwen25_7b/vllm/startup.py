@@ -139,8 +139,7 @@ def warm_up_decode(replica: Replica) -> None:
     """Run a step in each sampling mode. All slots are inactive, so it writes nothing to the caches."""
     slots = replica.slots
     logger.info("Warm-up: decode of %d slots%s", slots, TRACED[replica.traces.enabled])
-    tables = attention_tables([[]] * slots, replica.width)
-    replica.inputs.write_slots([0] * slots, [INACTIVE] * slots, tables)
+    replica.inputs.write_slots([0] * slots, [INACTIVE] * slots, attention_tables([[]] * slots, replica.width))
     for params in (PENALIZED, FULL, SamplingParams(temperature=1.0), GREEDY):
         replica.inputs.write_sampling_params([params])
         replica.launch_decode(SamplingMode.of([params]))

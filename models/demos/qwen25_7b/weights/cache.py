@@ -130,8 +130,7 @@ class CachedCheckpoint:
             if not is_present:
                 copies = Copies.find(root, self._names[:1])
         if copies is None:
-            weights = self.directory if is_present else self._checkpoint.directory
-            self.folder = folder_of(root, model, weights)
+            self.folder = folder_of(root, model, self.directory if is_present else self._checkpoint.directory)
             copies = Copies.of(self.folder, self._names[0])
         else:
             logger.warning(f"{model}: its weights are not there; using those of {copies}")

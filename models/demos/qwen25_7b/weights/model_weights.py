@@ -30,5 +30,4 @@ def build_shard(shard: WeightShard, tensor: ReadTensor) -> "ttnn.Tensor":
     import ttnn  # here, since a checkpoint is opened before the backend of ttnn is chosen
 
     layout = ttnn.TILE_LAYOUT if shard.tiled else ttnn.ROW_MAJOR_LAYOUT
-    values = shard.slice.read(tensor)[None, None]
-    return ttnn.from_torch(values, dtype=getattr(ttnn, shard.format), layout=layout)
+    return ttnn.from_torch(shard.slice.read(tensor)[None, None], dtype=getattr(ttnn, shard.format), layout=layout)
