@@ -1,7 +1,7 @@
 """Metal traces of steps, and the two command queues that they leave free."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Hashable, Iterable
 
 import ttnn
@@ -12,22 +12,20 @@ from ..tt.mesh import TRACE_REGION_BYTES, traces_available
 COMPUTE, TRANSFER = 0, 1  # command queues
 
 
+@dataclass
 class Traces:
     """Runs the steps of a replica: op by op at first, when a step compiles and is captured, then by its trace.
 
     A step is a function of device tensors, known by its kind. It makes no host transfer. It writes to tensors that
     exist before it, or returns new ones. A returned tensor holds the result until another step runs: that step's trace
     may write to its memory.
-
-    enabled: False runs every step op by op.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, *, enabled: bool):
-        self.mesh_device = mesh_device
-        self.enabled = enabled
-        self._captured: dict[Hashable, tuple[int, list[ttnn.Tensor]]] = {}  # trace ids and results
-        self._compiled: set[Hashable] = set()
-        self._results: list[ttnn.Tensor] = []  # the last step's, if it ran op by op
+    mesh_device: ttnn.MeshDevice
+    enabled: bool  # False runs every step op by op
+    _captured: dict[Hashable, tuple[int, list[ttnn.Tensor]]] = field(default_factory=dict)  # trace ids and results
+    _compiled: set[Hashable] = field(default_factory=set)
+    _results: list[ttnn.Tensor] = field(default_factory=list)  # the last step's, if it ran op by op
 
     def run(self, kind: Hashable, step: Callable[[], list[ttnn.Tensor]], *, traced: bool = True) -> list[ttnn.Tensor]:
         """Launch a step; its tensors are ready when the compute queue has finished. traced: False: it has no trace."""

@@ -1,10 +1,11 @@
 """Capture the device operations of a step and of prefill, from few layers with the real dims and no values."""
 
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Callable, Iterator, NamedTuple, Sequence
+from unittest.mock import patch
 
 import torch
 import ttnn
@@ -160,32 +161,23 @@ def graph_of(replica: Replica, run: Callable[[], None]) -> list[dict]:
     return nodes
 
 
-FORWARDS = ("forward_decode", "forward_prefill")
-
-
 @contextmanager
 def marked_layers(model: TtTransformer) -> Iterator[None]:
     """Inside, a captured graph has a scope LAYER around each layer's forward."""
-    for i, layer in enumerate(model.layers):
-        for name in FORWARDS:
-            setattr(layer, name, _scoped(getattr(layer, name), f"{LAYER}{i}"))
+    with ExitStack() as patched:
+        for i, layer in enumerate(model.layers):
+            for name in ("forward_decode", "forward_prefill"):
+                patched.enter_context(patch.object(layer, name, _scope(f"{LAYER}{i}")(getattr(layer, name))))
+        yield
+
+
+@contextmanager
+def _scope(name: str) -> Iterator[None]:
+    ttnn.graph.track_function_start(name)
     try:
         yield
     finally:
-        for layer in model.layers:
-            for name in FORWARDS:
-                delattr(layer, name)  # the class's method is seen again
-
-
-def _scoped(function, name: str):
-    def scoped(*args, **kwargs):
-        ttnn.graph.track_function_start(name)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            ttnn.graph.track_function_end()
-
-    return scoped
+        ttnn.graph.track_function_end()
 
 
 def split(ops: list[Op], counts: Sequence[int]) -> Step:

@@ -35,7 +35,6 @@ LAUNCHES = {
     "add": ("BinaryNg",),
 }
 MATMUL = ("Matmul",)  # every other op is a matmul
-FIRST_LAYER = f"{LAYER}0"
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def _map(replica: Replica, title: str, footprints: Sequence[OpFootprint], run: C
     nodes, decode = graph_of(replica, run), replica.model.model_config.decode
     return L1Map(
         title,
-        tuple(match(footprints, list(l1_uses(nodes, FIRST_LAYER)))),
+        tuple(match(footprints, list(l1_uses(nodes, f"{LAYER}0")))),
         decode.chip.l1,
         decode.chip.l1 - decode.l1_room,
         view.total_bytes_allocated_per_bank,

@@ -19,7 +19,6 @@ from ..plans.planner import check_decode, max_prefill_rows
 
 SHORTEST = 1024  # tokens: a context below this is no use for 32 users, so fewer users get this one
 
-
 # config.json's fields of Qwen2.5 by size, with Coder's 32768 positions, and of other families that are published for
 # these machines.
 SIZES, FAMILIES = (

@@ -27,7 +27,6 @@ NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it 
 UNIFORMS = 8  # random numbers of a token that is sampled from the whole vocabulary
 MOST_COUNTED = 256  # times that a token is counted: the chips count in bfloat16, where 256 + 1 is 256
 
-
 # How a chip holds an input.
 UINT32 = ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT
 INT32 = ttnn.int32, ttnn.ROW_MAJOR_LAYOUT
