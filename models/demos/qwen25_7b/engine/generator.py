@@ -248,7 +248,8 @@ class Generator:
     def _admit(self) -> dict[ReplicaEngine, list[Sequence]]:
         """Admit waiting sequences one by one, each to the engine with the fewest."""
         admitted: dict[ReplicaEngine, list[Sequence]] = {}
-        idle = [engine for engine in self._engines if not engine.replica.in_flight]  # steps in flight know no new ones
+        # Steps in flight do not know a new sequence, so there must be none.
+        idle = [engine for engine in self._engines if not engine.replica.in_flight]
         while self._waiting and (able := [engine for engine in idle if engine.scheduler.has_free_slot]):
             sequence = self._waiting.popleft()
             if sequence.user not in self._cancelled:

@@ -219,7 +219,7 @@ class InputBatch:
         self.valid = False  # the prefill's sampler writes a token for each of the 32 slots
 
     def write_drafts(self, drafts: list[Draft], *, grouped: bool = False) -> None:
-        """Prepare a verify step, as write_verify does. The host decides which tokens stay, so it writes all next."""
+        """Prepare a verify step (write_verify). The host says which tokens stay, so it writes all of the next step."""
         self._device.write_verify(drafts, grouped=grouped)
         samples = [
             (slot, draft.sequence, len(draft.sequence.tokens) + i)

@@ -126,7 +126,7 @@ class BlockPool:
             prefix = self._prefix_ids[known]
 
     def free(self, blocks: abc.Sequence[int]) -> None:
-        """Remove one user from each block. The last block is allocated again first: no prefix needs it soon."""
+        """Remove one user from each block. The last is allocated again first: earlier ones are likelier prefixes."""
         for block in reversed(blocks):
             assert self.ref_counts[block] > 0, f"block {block} is free"
             self.ref_counts[block] -= 1

@@ -28,7 +28,7 @@ class Traces:
     _results: list[ttnn.Tensor] = field(default_factory=list)  # the last step's, if it ran op by op
 
     def run(self, kind: Hashable, step: Callable[[], list[ttnn.Tensor]], *, traced: bool = True) -> list[ttnn.Tensor]:
-        """Launch a step; its tensors are ready when the compute queue has finished. traced: False: it has no trace."""
+        """Launch a step; its tensors are ready when the compute queue has finished. traced: whether it has a trace."""
         self._free_results()
         traced = traced and self.enabled
         if traced and kind in self._compiled:
