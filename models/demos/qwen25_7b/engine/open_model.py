@@ -35,7 +35,7 @@ class TextDelta:
         return self.finish_reason is not None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class OpenModel:
     """A model on a machine's chips. Close it, or use it as a context manager."""
 

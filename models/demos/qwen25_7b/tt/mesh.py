@@ -120,7 +120,6 @@ def open_mesh(split: Split, *, worker_dispatch: bool = False, queues: int = 1) -
     available = _available_chips()
     if available < kind.chips:
         raise MeshError(f"{kind.name} has {kind.chips} chips, this machine has {available}: choose a smaller --mesh")
-    core = ttnn.DispatchCoreType.WORKER
     device = None
     try:
         if kind.chips > 1:
@@ -131,7 +130,7 @@ def open_mesh(split: Split, *, worker_dispatch: bool = False, queues: int = 1) -
                 l1_small_size=L1_SMALL_BYTES,
                 trace_region_size=TRACE_REGION_BYTES,
                 num_command_queues=queues,
-                dispatch_core_config=ttnn.DispatchCoreConfig(core) if worker_dispatch else None,
+                dispatch_core_config=ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER) if worker_dispatch else None,
             )
         yield device
     finally:
