@@ -276,3 +276,4 @@ def test_the_l1_of_each_operation_in_a_scope(golden):
     ttnn.neg(x)
     uses = list(l1_uses(ttnn.graph.end_graph_capture(), "layer"))
     assert [(use.op, use.tensors) for use in uses] == [("Unary", TILE), ("BinaryNg", 2 * TILE)]
+    assert uses[0].lowest - uses[1].lowest == TILE, "the sum lies below"

@@ -40,14 +40,11 @@ def mapped(request, mesh_device, config) -> L1Map:
 
 
 def test_the_plan_has_every_tensor_of_a_layer_and_no_other(mapped):
-    """A plan may count more than ttnn allocates.
-
-    It counts reduce-scatter's buffer, and attention's result in the larger of two layouts.
-    """
-    spare = {"reduce-scatter": "its buffer", "o": "attention"}
+    """Each tensor also lies where it is planned. The mock allocates no buffer for a reduce-scatter."""
     for row in mapped.rows:
-        unused = sum(size for name, size in row.planned.tensors if name == spare.get(row.planned.op))
+        unused = dict(row.planned.tensors).get("its buffer", 0)
         assert -SEMAPHORES <= row.planned_tensors - row.tensors <= unused, f"{row.planned.op}: {row}"
+        assert row.planned_reach - row.reach == unused, f"{row.planned.op}: {row}"
 
 
 def test_reported_circular_buffers_are_the_planned_ones(mapped, size):

@@ -51,7 +51,7 @@ def test_a_size_on_a_split_is_planned(model, tp, grid, recipe):
     assert rows >= 128, "weights would be read for every few tokens"
     while rows >= TILE:
         whole = fit_prefill(table.layer(0), rows, decode.l1_room)
-        assert max(op.bytes for op in prefill_footprints(whole)) <= decode.l1_room
+        assert max(op.bytes for cached in (False, True) for op in prefill_footprints(whole, cached)) <= decode.l1_room
         rows //= 2
 
 

@@ -123,7 +123,7 @@ def test_prefill_plans_divide_and_fit(config, chip, tp, recipe):
             blocks.append((whole.gate_up.per_core_n, whole.down))
         for shard, matmul in blocks:
             assert shard % matmul.in0_block_w == 0, "a block of K crosses a core's border"
-        assert max(op.bytes for op in prefill_footprints(whole)) <= room < chip.l1
+        assert max(op.bytes for cached in (False, True) for op in prefill_footprints(whole, cached)) <= room < chip.l1
         rows *= 2
 
 

@@ -13,6 +13,7 @@ class L1Use:
 
     op: str
     tensors: int  # the largest sum, the operation's own temporaries included
+    lowest: int  # the tensors' lowest address
     buffers: int  # circular buffers; 0 where ttnn reports none
 
 
@@ -20,26 +21,27 @@ def l1_uses(nodes: Sequence[dict], scope: str) -> Iterator[L1Use]:
     """Of each device operation in a scope that ttnn.graph.track_function_start began. nodes: the result of
     end_graph_capture.
     """
-    scopes, inside, alive = [], 0, {}
+    scopes, inside, alive, above = [], 0, {}, 1 << 32
     for node in nodes:
         kind, params = node["node_type"], node["params"]
         if kind == "function_start":
-            scopes.append([params["name"], sum(alive.values()), []])
+            scopes.append([params["name"], sum(alive.values()), min(alive, default=above), []])
             inside += params["name"] == scope
         elif kind == "function_end":
-            name, tensors, buffers = scopes.pop()
+            name, *use, buffers = scopes.pop()
             inside -= name == scope
             if inside and SUFFIX.match(name):
-                yield L1Use(re.sub(r"(Device)?Operation$", "", name), tensors, extent(buffers))
+                yield L1Use(re.sub(r"(Device)?Operation$", "", name), *use, extent(buffers))
         elif kind == "circular_buffer_allocate" and params["globally_allocated"] == "0":
             for each in scopes:
-                each[2].append((int(params["address"]), int(params["size"])))
+                each[-1].append((int(params["address"]), int(params["size"])))
         elif kind == "buffer_allocate" and params["type"] == "L1":
-            alive[params["address"]] = int(params["max_size_per_bank"])
+            address = int(params["address"])
+            alive[address] = int(params["max_size_per_bank"])
             for each in scopes:
-                each[1] = max(each[1], sum(alive.values()))
+                each[1:3] = max(each[1], sum(alive.values())), min(each[2], address)
         elif kind == "buffer_deallocate" and params["type"] == "L1":
-            alive.pop(params["address"], None)
+            alive.pop(int(params["address"]), None)
 
 
 def extent(buffers: Sequence[tuple[int, int]]) -> int:

@@ -11,7 +11,7 @@ from ..config import DecoderConfig, Recipe
 from ..engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt
 from ..engine.replica import Replica
 from ..plans.grids import padded_rows
-from ..plans.l1 import CHUNKED_ATTENTION, CUT, PRODUCT, OpFootprint, decode_footprints, prefill_footprints
+from ..plans.l1 import ATTENTION, CUT, PRODUCT, OpFootprint, decode_footprints, prefill_footprints
 from .capture import CONTEXT, LAYER, graph_of, one_layer_of_each_kind
 
 # The device operations of an op of the plans, by the op's name.
@@ -22,8 +22,7 @@ LAUNCHES = {
     "rotary": ("RotaryEmbeddingLlamaFusedQK", "RotaryEmbeddingLlama"),
     "center keys": ("Embeddings", "BinaryNg"),
     "cache": ("PagedFusedUpdateCache", "PagedUpdateCache", "Typecast", "PagedFillCache"),
-    "attention": ("SdpaDecode", "SDPA"),
-    CHUNKED_ATTENTION: ("SDPA",),
+    ATTENTION: ("SdpaDecode", "SDPA"),
     "onto cores": ("InterleavedToSharded",),
     "heads side by side": ("NLPConcatHeadsDecode", "NLPConcatHeads"),
     "all-reduce": ("AllReduceAsync",),
@@ -43,11 +42,16 @@ class Row:
 
     planned: OpFootprint
     tensors: int
+    reach: int  # tensors and the holes above the lowest
     buffers: int  # 0: not reported
 
     @property
     def planned_tensors(self) -> int:
         return sum(size for _, size in self.planned.tensors)
+
+    @property
+    def planned_reach(self) -> int:
+        return self.planned_tensors + self.planned.hole
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,7 @@ def map_prefill(
     one = replace(config, num_hidden_layers=1)
     with one_layer_of_each_kind(mesh_device, one, recipe, 1, 2 * rows) as replica:
         fitting = min(padded_rows(rows), replica.model.max_prefill_rows)
-        footprints = prefill_footprints(replica.model.model_config.prefill_plans(fitting)[0])
-        others = {"attention"} if cached_prefix else {CHUNKED_ATTENTION, "heads side by side"}
+        footprints = list(prefill_footprints(replica.model.model_config.prefill_plans(fitting)[0], cached_prefix))
         prompt = Prompt(0, range(2 * fitting), 0, range(replica.blocks))
         first = fitting if cached_prefix else 0
         chunk = PrefillChunk(prompt, first, first, first + fitting)
@@ -91,8 +94,7 @@ def map_prefill(
         asked = "" if fitting == padded_rows(rows) else f" (as many as fit of {rows})"
         after = " after a cached prefix" if cached_prefix else ""
         title = f"prefill of {fitting} rows{asked}{after}"
-        planned = [f for f in footprints if f.op not in others]
-        return _map(replica, title, planned, lambda: replica.prefill(batch))
+        return _map(replica, title, footprints, lambda: replica.prefill(batch))
 
 
 def _map(replica: Replica, title: str, footprints: Sequence[OpFootprint], run: Callable[[], None]) -> L1Map:
@@ -110,7 +112,7 @@ def _map(replica: Replica, title: str, footprints: Sequence[OpFootprint], run: C
 
 def match(footprints: Sequence[OpFootprint], launched: Sequence[L1Use]) -> Iterator[Row]:
     """Each footprint with its device operations. ValueError: the plan and the capture have different ops."""
-    at = 0
+    at, top = 0, launched[0].lowest + launched[0].tensors  # the first op's tensors have no hole
     for footprint, following in zip(footprints, [*footprints[1:], None]):
         names, next_names = (LAUNCHES.get(f.op, MATMUL) if f else () for f in (footprint, following))
         first = at
@@ -120,7 +122,8 @@ def match(footprints: Sequence[OpFootprint], launched: Sequence[L1Use]) -> Itera
             found = launched[at].op if at < len(launched) else "no operation"
             raise ValueError(f"L1 of {footprint.op}: expected {' or '.join(names)}, found {found}")
         here = launched[first:at]
-        yield Row(footprint, max(c.tensors for c in here), max(c.buffers for c in here))
+        reach = top - min(use.lowest for use in here)
+        yield Row(footprint, max(use.tensors for use in here), reach, max(use.buffers for use in here))
     if at < len(launched):
         raise ValueError(f"L1 of a layer: {launched[at].op} is launched and not planned")
 

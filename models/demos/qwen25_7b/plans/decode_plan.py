@@ -81,8 +81,8 @@ class DecodePlan:
     def l1_room(self) -> int:
         """Bytes of a core's L1 for the tensors and buffers of a layer.
 
-        The rest is the rotary matrix, semaphores, and two buffers with a partial sum of each chip. An all-reduce
-        without such a buffer leaves its bytes free, because tensors that are freed leave holes, which no plan counts.
+        The rest is the rotary matrix, semaphores, and two buffers with a partial sum of each chip; an all-reduce
+        without such a buffer leaves its bytes free.
         """
         partial_sums = 2 * self.all_reduce.chips if self.all_reduce.chips > 1 else 0
         tiles = 1 + partial_sums * (self.hidden // TILE // self.residual.cores)

@@ -5,18 +5,18 @@ A tensor has one address on all cores in ttnn. A shard therefore counts on every
 
 from dataclasses import dataclass
 from math import prod
-from typing import Iterator
+from typing import Iterable, Iterator
 
 from .decode_plan import DecodePlan
 from .grids import TILE, TILE_BYTES, ceil_div
 from .model_table import Layer
-from .prefill_plan import PrefillPlan
+from .prefill_plan import PrefillMatmul, PrefillPlan
 
 Tensor = tuple[str, int]  # name, bytes of a core
+Op = tuple[str, int, tuple[Tensor, ...]]  # name, bytes of circular buffers, tensors that are alive
 
-# Ops with a plan to choose (plans/planner.py): the projections, the MLP's other ops, and chunked attention.
-QKV, O_PROJ, GATE, UP, CUT, PRODUCT, DOWN = "qkv", "o", "gate", "up", "cut", "product", "down"
-CHUNKED_ATTENTION = "attention to the cache"
+# Ops with a plan to choose (plans/planner.py): the projections, the MLP's other ops, and attention.
+QKV, ATTENTION, O_PROJ, GATE, UP, CUT, PRODUCT, DOWN = "qkv", "attention", "o", "gate", "up", "cut", "product", "down"
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,31 @@ class OpFootprint:
     op: str
     tensors: tuple[Tensor, ...]  # that are alive
     buffers: int  # circular buffers of the op
-    hole: int = 0  # that freed tensors left, too small for the op's result
+    hole: int  # that freed tensors left above the lowest tensor
 
     @property
     def bytes(self) -> int:
         return self.buffers + self.hole + sum(size for _, size in self.tensors)
+
+
+def placed(ops: Iterable[Op]) -> Iterator[OpFootprint]:
+    """The footprints of ops that follow one another: a tensor stays where it is while each op has one of its name.
+
+    A tensor's place is the uppermost free one that holds it, as in ttnn (FreeListOpt's first fit).
+    """
+    places: dict[str, tuple[int, int]] = {}  # name -> (start, end), bytes below the top of L1
+    for op, buffers, tensors in ops:
+        alive = dict(tensors)
+        places = {name: place for name, place in places.items() if name in alive}
+        for name in [name for name in alive if name not in places]:
+            start = 0
+            for taken_start, taken_end in sorted(places.values()):
+                if taken_start - start >= alive[name]:
+                    break
+                start = taken_end
+            places[name] = start, start + alive[name]
+        lowest = max(end for _, end in places.values())
+        yield OpFootprint(op, tensors, buffers, lowest - sum(alive.values()))
 
 
 def decode_footprints(layer: Layer, decode: DecodePlan) -> Iterator[OpFootprint]:
@@ -38,6 +58,10 @@ def decode_footprints(layer: Layer, decode: DecodePlan) -> Iterator[OpFootprint]
 
     Only the matmuls' circular buffers are counted; they are the largest. UserError if a matmul has no plan.
     """
+    return placed(_decode_ops(layer, decode))
+
+
+def _decode_ops(layer: Layer, decode: DecodePlan) -> Iterator[Op]:
     config, hidden, head = layer.config, layer.config.hidden_size // TILE, layer.config.head_width
     head_tiles, cores, grid = ceil_div(head, TILE), decode.residual.cores, decode.grid.cores
     qkv, o, gate, *_, down = (linear.decode_matmul for linear in layer.linears)
@@ -57,10 +81,10 @@ def decode_footprints(layer: Layer, decode: DecodePlan) -> Iterator[OpFootprint]
     wide = [(name, tile_row(gate.per_core_n)) for name in names]
     product = ("product", tile_row(down.k_tiles // down.in_cores))
 
-    def footprint(op: str, *tensors: Tensor, buffers: int = 0) -> OpFootprint:
-        return OpFootprint(op, (tables, h, *tensors), buffers)
+    def footprint(op: str, *tensors: Tensor, buffers: int = 0) -> Op:
+        return op, buffers, (h, tables, *tensors)
 
-    def all_reduce(partial_sum: Tensor) -> Iterator[OpFootprint]:
+    def all_reduce(partial_sum: Tensor) -> Iterator[Op]:
         method = decode.all_reduce.method
         if method == "all_reduce_async":
             yield footprint("all-reduce", partial_sum, total)
@@ -70,18 +94,25 @@ def decode_footprints(layer: Layer, decode: DecodePlan) -> Iterator[OpFootprint]
             yield footprint("reduce-scatter", partial_sum, scattered)
             yield footprint("all-gather", scattered, total)
         summed = partial_sum if method == "none" else total
-        yield footprint("add", summed, ("new residual", residual))
+        yield footprint("add", summed)
 
     yield footprint("norm", x)
     yield footprint(QKV, x, qkv_rows, buffers=qkv.l1_bytes)
     yield footprint("heads", qkv_rows, q, k, v)
     if config.head_norms:
-        yield footprint("head norms", q, k, v, ("q normed", q[1]), ("q, interleaved", q[1]))
-    yield footprint("rotary", q, k, v, ("q rotated", q[1]), ("k rotated", k[1]))
+        normed = ("q normed", q[1]), ("k normed", k[1])
+        for head, result, *others in ((q, normed[0], k, v), (k, normed[1], normed[0], v)):
+            steps = head, ("interleaved", attended[1]), ("normed, interleaved", attended[1]), result
+            for before, after in zip(steps, steps[1:]):
+                yield footprint("head norms", *others, before, after)
+        q, k = normed
+    rotated = ("q rotated", q[1]), ("k rotated", k[1])
+    yield footprint("rotary", q, k, v, *rotated)
+    q, k = rotated
     if layer.centered_bias:
-        yield footprint("center keys", q, k, v, ("rows of the table", k[1]), ("k centered", k[1]))
+        yield footprint("center keys", q, k, v, ("rows of the table", k[1]))
     yield footprint("cache", q, k, v)
-    yield footprint("attention", q, attended)
+    yield footprint(ATTENTION, q, attended)
     yield footprint("onto cores", attended, attended_sharded)
     yield footprint("heads side by side", attended_sharded, concatenated)
     partial_sum = ("partial sum", sharded(TILE, o.per_core_n * TILE, sent))
@@ -97,8 +128,15 @@ def decode_footprints(layer: Layer, decode: DecodePlan) -> Iterator[OpFootprint]
     yield from all_reduce(partial_sum)
 
 
-def prefill_footprints(plan: PrefillPlan) -> Iterator[OpFootprint]:
-    """The footprint of each op of a layer in a prefill batch. A cache in 8 bits takes copies of k and v."""
+def prefill_footprints(plan: PrefillPlan, cached_prefix: bool) -> Iterator[OpFootprint]:
+    """The footprint of each op of a layer in a prefill batch of whole prompts, or of chunks after what is cached.
+
+    A cache in 8 bits takes copies of k and v.
+    """
+    return placed(_prefill_ops(plan, cached_prefix))
+
+
+def _prefill_ops(plan: PrefillPlan, cached_prefix: bool) -> Iterator[Op]:
     layer = plan.layer
     config, parallel, kv_format = layer.config, layer.parallel, layer.recipe.kv_cache
     head_dim, hidden, chips = config.head_width, config.hidden_size, parallel.tp
@@ -107,79 +145,79 @@ def prefill_footprints(plan: PrefillPlan) -> Iterator[OpFootprint]:
     def spread(columns: int, format: str = "bfloat16") -> int:
         return interleaved(plan.rows, columns, layer.chip.grid.cores, format)
 
-    def placed(name: str, is_sharded: bool, columns: int, format: str = "bfloat16") -> Tensor:
-        if not is_sharded:
-            return name, spread(columns, format)
-        return name, sharded(plan.rows // plan.cores.y, columns // plan.cores.x, format)
+    def on_cores(columns: int, format: str = "bfloat16") -> int:
+        return sharded(plan.rows // plan.cores.y, columns // plan.cores.x, format)
 
-    residual = sharded(plan.rows // plan.cores.y, hidden // plan.cores.x)
-    tables, h, x = (("cos and sin", 2 * spread(head_dim)), ("residual", residual), ("normed", residual))
+    residual = on_cores(hidden)
+    h, tables, x = ("residual", residual), ("cos and sin", 2 * spread(head_dim)), ("normed", residual)
     qkv = ("qkv", spread(q_width + 2 * kv_width))
     q, k, v = ("q", spread(q_width)), ("k", spread(kv_width)), ("v", spread(kv_width))
     copies = [("k in 8 bits", spread(kv_width, kv_format))] * (kv_format != "bfloat16")
-    attended = placed("attention", plan.o.in_sharded, q_width)
-    partial_sum = placed("partial sum", plan.o.out_sharded, hidden)
-    columns, name = hidden // chips, "sum of a chip's columns"
-    scattered = placed(name, plan.o.out_sharded, columns)
-    rounded = placed(f"{name} in {plan.gathered}", plan.o.out_sharded, columns, plan.gathered)
-    total = placed("sum", True, hidden, plan.gathered)
-    names = ("gate and up",) if layer.joined else ("gate", "up")
+    place, columns, name = on_cores if plan.o.out_sharded else spread, hidden // chips, "sum of a chip's columns"
+    scattered = name, place(columns)
+    rounded = f"{name} in {plan.gathered}", place(columns, plan.gathered)
+    total = "sum", on_cores(hidden, plan.gathered)
+
+    def result(name: str, matmul: PrefillMatmul) -> Tensor:
+        tiles = matmul.per_core_n * plan.cores.x if matmul.out_sharded else matmul.n_tiles
+        return name, (on_cores if matmul.out_sharded else spread)(tiles * TILE)
+
     # gate, up, or both in one tensor
-    if plan.gate_up.out_sharded:
-        wide_bytes = sharded(plan.rows // plan.cores.y, plan.gate_up.per_core_n * TILE)
-    else:
-        wide_bytes = spread(plan.gate_up.n_tiles * TILE)
-    wide = [(name, wide_bytes) for name in names]
+    wide = [result(name, plan.gate_up) for name in (("gate and up",) if layer.joined else ("gate", "up"))]
 
-    def footprint(op: str, buffers: int, *tensors: Tensor, hole: int = 0) -> OpFootprint:
-        return OpFootprint(op, (tables, *tensors), buffers, hole)
+    def footprint(op: str, buffers: int, *tensors: Tensor) -> Op:
+        return op, buffers, (h, tables, *tensors)
 
-    def all_reduce() -> Iterator[OpFootprint]:
+    def projected(op: str, x: Tensor, matmul: PrefillMatmul) -> Iterator[Op]:
+        """The matmul of a projection by rows, the all-reduce, and the sum with the residual."""
+        partial_sum = summed = result("partial sum", matmul)
+        yield footprint(op, matmul.buffers, x, partial_sum)
         if chips > 1:
             buffer = ("its buffer", partial_sum[1])
-            yield footprint("reduce-scatter", 196_608, h, partial_sum, buffer, scattered)
-            sent = scattered
+            yield footprint("reduce-scatter", 196_608, partial_sum, scattered, buffer)
+            sent, summed = scattered, total
             if plan.gathered != "bfloat16":
-                yield footprint("round the sum", 0, h, scattered, rounded)
+                yield footprint("round the sum", 0, scattered, rounded)
                 sent = rounded
-            yield footprint("all-gather", 12_288, h, sent, total)
-        yield footprint("add", 0, h, total, ("new residual", residual))
+            yield footprint("all-gather", 12_288, sent, total)
+        yield footprint("add", 0, summed)
 
-    yield footprint("norm", _norm_buffers(plan), h, x)
-    yield footprint(QKV, plan.qkv.buffers, h, x, qkv)
-    yield footprint("heads", 0, h, qkv, q, k, v)
+    yield footprint("norm", _norm_buffers(plan), x)
+    yield footprint(QKV, plan.qkv.buffers, x, qkv)
+    yield footprint("heads", 0, qkv, q, k, v)
     if config.head_norms:
-        yield footprint("head norms", 0, h, q, k, v, ("q normed", q[1]))
+        normed = ("q normed", q[1]), ("k normed", k[1])
+        yield footprint("head norms", 0, q, k, v, normed[0])
+        yield footprint("head norms", 0, normed[0], k, v, normed[1])
+        q, k = normed
+    rotated = ("q rotated", q[1]), ("k rotated", k[1])
     rotary_buffers = 25_088 * ceil_div(head_dim, TILE)
-    yield footprint("rotary", rotary_buffers, h, q, ("q rotated", q[1]), k, v)
+    yield footprint("rotary", rotary_buffers, q, k, v, rotated[0])
+    yield footprint("rotary", rotary_buffers, rotated[0], k, v, rotated[1])
+    q, k = rotated
     if layer.centered_bias:
-        yield footprint("center keys", 0, h, q, k, v, ("rows of the table", k[1]), ("k centered", k[1]))
-    yield footprint("cache", 0, h, q, k, v, *copies)
-    buffers = _attention_buffers(plan, plan.q_chunk_size, "bfloat16")
-    yield footprint("attention", buffers, h, q, k, v, attended)
-    heads = ("attention, head by head", q[1])
-    buffers = _attention_buffers(plan, plan.k_chunk_size, kv_format)
-    yield footprint(CHUNKED_ATTENTION, buffers, h, q, heads)
-    concat_buffers = 2 * ceil_div(q_width, TILE) * TILE_BYTES["bfloat16"]
-    yield footprint("heads side by side", concat_buffers, h, heads, ("attention", q[1]))
-    read = ("attention", max(attended[1], q[1]))
-    # Attention's result lies below q, k, v and the q before its rotation, which are free by now.
-    heads_hole = 2 * q[1] + k[1] + v[1]
-    hole = heads_hole if partial_sum[1] > heads_hole else 0
-    yield footprint(O_PROJ, plan.o.buffers, h, read, partial_sum, hole=hole)
-    yield from all_reduce()
-    yield footprint("norm", _norm_buffers(plan), h, x)
-    yield footprint(GATE, plan.gate_up.buffers, h, x, wide[0])
+        yield footprint("center keys", 0, q, k, v, ("rows of the table", k[1]))
+    yield footprint("cache", 0, q, k, v, *copies)
+    if cached_prefix:
+        heads, attended = ("attention, head by head", q[1]), ("attention", q[1])
+        buffers = _attention_buffers(plan, plan.k_chunk_size, kv_format)
+        yield footprint(ATTENTION, buffers, q, heads)
+        yield footprint("heads side by side", 2 * ceil_div(q_width, TILE) * TILE_BYTES["bfloat16"], heads, attended)
+    else:
+        attended = "attention", (on_cores if plan.o.in_sharded else spread)(q_width)
+        yield footprint(ATTENTION, _attention_buffers(plan, plan.q_chunk_size, "bfloat16"), q, k, v, attended)
+    yield from projected(O_PROJ, attended, plan.o)
+    yield footprint("norm", _norm_buffers(plan), x)
+    yield footprint(GATE, plan.gate_up.buffers, x, wide[0])
     if layer.joined:
         halves = [(name, spread(plan.down.k_tiles * TILE)) for name in ("gate", "up")]
-        yield footprint(CUT, 0, h, *wide, *halves)
+        yield footprint(CUT, 0, *wide, *halves)
         wide = halves
     else:
-        yield footprint(UP, plan.gate_up.buffers, h, x, *wide)
+        yield footprint(UP, plan.gate_up.buffers, x, *wide)
     product_buffers = (7 if layer.joined else 2) * TILE_BYTES["bfloat16"]
-    yield footprint(PRODUCT, product_buffers, h, *wide)
-    yield footprint(DOWN, plan.down.buffers, h, ("product", wide[0][1]), partial_sum)
-    yield from all_reduce()
+    yield footprint(PRODUCT, product_buffers, *wide)
+    yield from projected(DOWN, wide[0], plan.down)  # the product is in gate's memory
 
 
 def _norm_buffers(plan: PrefillPlan) -> int:

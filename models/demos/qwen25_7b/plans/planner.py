@@ -8,7 +8,7 @@ from ..errors import UserError
 from .blocks import BLOCKS, MAX_K_CHUNK
 from .decode_plan import DecodePlan
 from .grids import TILE, Grid, ceil_div, divisors
-from .l1 import CHUNKED_ATTENTION, CUT, DOWN, GATE, O_PROJ, PRODUCT, QKV, UP, decode_footprints, prefill_footprints
+from .l1 import ATTENTION, CUT, DOWN, GATE, O_PROJ, PRODUCT, QKV, UP, decode_footprints, prefill_footprints
 from .model_table import Layer, Linear, ModelTable
 from .prefill_plan import PrefillMatmul, PrefillPlan, chunk_step, prefill_matmuls
 
@@ -71,13 +71,13 @@ def fit_prefill(layer: Layer, rows: int, room: int) -> PrefillPlan:
     qkvs, os = matmuls(layer.qkv, shard, False), matmuls(layer.o, heads_shard, sums_sharded)
     wides = matmuls(wide, shard, not layer.joined)
     plan = PrefillPlan(layer, rows, cores, qkvs[0], os[0], wides[0], downs(wides[0])[0])
-    plan = first_fitting((replace(plan, qkv=qkv) for qkv in qkvs), room, QKV)
-    plan = first_fitting((replace(plan, o=o) for o in os), room, O_PROJ)
     pairs = (replace(plan, gate_up=w, down=down) for w in wides for down in downs(w))
     plan = first_fitting(pairs, room, GATE, UP, CUT, PRODUCT, DOWN)
+    plan = first_fitting((replace(plan, qkv=qkv) for qkv in qkvs), room, QKV)
+    plan = first_fitting((replace(plan, o=o) for o in os), room, O_PROJ)
     longest = chunk_step(rows, max(BLOCKS))
     chunks = (replace(plan, k_chunk_size=size) for size in K_CHUNKS if size <= longest)
-    plan = first_fitting(chunks, room, CHUNKED_ATTENTION)
+    plan = first_fitting(chunks, room, ATTENTION)
     return first_fitting([plan], room)
 
 
@@ -85,8 +85,8 @@ def first_fitting(plans: Iterable[PrefillPlan], room: int, *ops: str) -> Prefill
     """The first plan with footprints of `ops` that fit L1; default: of all ops."""
     least, plan = None, None
     for plan in plans:
-        footprints = (f for f in prefill_footprints(plan) if not ops or f.op in ops)
-        worst = max(footprints, key=lambda footprint: footprint.bytes)
+        footprints = (f for cached in (False, True) for f in prefill_footprints(plan, cached))
+        worst = max((f for f in footprints if not ops or f.op in ops), key=lambda footprint: footprint.bytes)
         if worst.bytes <= room:
             return plan
         least = min(least or worst, worst, key=lambda footprint: footprint.bytes)

@@ -129,11 +129,11 @@ def free(*tensors: ttnn.Tensor) -> None:
         ttnn.deallocate(tensor)
 
 
-def add_and_free(x: ttnn.Tensor, y: ttnn.Tensor, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
-    """x + y, of x's dtype. Frees both."""
-    total = ttnn.add(x, y, memory_config=memory)
-    free(x, y)
-    return total
+def add_in_place(x: ttnn.Tensor, y: ttnn.Tensor) -> ttnn.Tensor:
+    """x + y, of x's dtype and in its memory: a new tensor would leave a hole in L1. Frees y."""
+    ttnn.add(x, y, output_tensor=x)
+    ttnn.deallocate(y)
+    return x
 
 
 def host_shards(weight: Weight, build: BuildShard) -> list[ttnn.Tensor]:

@@ -18,7 +18,7 @@ from ..plans.model_table import Layer, Weight
 from ..weights.model_weights import BuildShard
 from .linear import compute_config
 from .model_config import TtModelConfig
-from .placement import add_and_free, host_shards, memory_config, place, replicate, to_mesh_rows
+from .placement import add_in_place, host_shards, memory_config, place, replicate, to_mesh_rows
 
 
 class TtHeadNorms:
@@ -175,24 +175,22 @@ class TtCenteredKeys:
         return cls(ttnn.to_device(joined, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG))
 
     def forward_decode(self, k: ttnn.Tensor, key_rows: ttnn.Tensor) -> ttnn.Tensor:
-        """k [1, slots, kv_heads, head_dim], height-sharded, rotated -> centered, on the same cores. Frees k.
+        """k [1, slots, kv_heads, head_dim], height-sharded, rotated -> centered in place.
 
         key_rows: [1, 32 * slots] uint32 (inputs.decode_key_rows).
         """
-        memory = k.memory_config()
-        rows = self._look_up(key_rows, memory)  # [1, 32 * slots, head_dim]
+        rows = self._look_up(key_rows, k.memory_config())  # [1, 32 * slots, head_dim]
         _, slots, kv_heads, head_dim = k.shape
         rows = ttnn.reshape(rows, (1, slots, kv_heads, head_dim), (1, slots, TILE, head_dim))
-        return add_and_free(k, rows, memory)
+        return add_in_place(k, rows)
 
     def forward_prefill(self, k: ttnn.Tensor, key_rows: ttnn.Tensor) -> ttnn.Tensor:
-        """k [B, kv_heads, S / B, head_dim], interleaved in L1, rotated -> centered. Frees k.
+        """k [B, kv_heads, S / B, head_dim], interleaved in L1, rotated -> centered in place.
 
         key_rows: [1, B * kv_heads * S / B] uint32 (inputs.prefill_key_rows).
         """
-        memory = ttnn.L1_MEMORY_CONFIG
-        rows = self._look_up(key_rows, memory)  # [1, B * kv_heads * S / B, head_dim]
-        return add_and_free(k, ttnn.reshape(rows, tuple(k.shape)), memory)
+        rows = self._look_up(key_rows, ttnn.L1_MEMORY_CONFIG)  # [1, B * kv_heads * S / B, head_dim]
+        return add_in_place(k, ttnn.reshape(rows, tuple(k.shape)))
 
     def _look_up(self, key_rows: ttnn.Tensor, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
         return ttnn.embedding(key_rows, self.table, layout=ttnn.TILE_LAYOUT, memory_config=memory)

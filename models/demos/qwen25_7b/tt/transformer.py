@@ -16,7 +16,7 @@ from .inputs import AnyPrefillInputs, DecodeInputs
 from .linear import TtAllReduce, TtLinear, compute_config
 from .mlp import TtQwenMLP
 from .model_config import TtModelConfig
-from .placement import add_and_free, check_fits, free, memory_config, place
+from .placement import add_in_place, check_fits, free, memory_config, place
 from .rotary import Rotation, TtRotary
 from .sampler import TtPenalties, TtSampler
 
@@ -150,24 +150,22 @@ class TtDecoderLayer:
         )
         self.post_attention_norm = TtRMSNorm(mesh_device, layer.post_attention_norm, build, model_config)
         self.mlp = TtQwenMLP(mesh_device, layer, build, all_reduce=mlp_sum)
-        self.memory = memory_config(model_config.decode.residual_memory)
 
     def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
-        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x."""
+        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Changes x in place."""
         y = self.attention.forward_decode(self.input_norm.forward_decode(x), rotation, inputs, cache)
-        h = add_and_free(x, y, self.memory)
-        y = self.mlp.forward_decode(self.post_attention_norm.forward_decode(h))
-        return add_and_free(h, y, self.memory)
+        x = add_in_place(x, y)
+        y = self.mlp.forward_decode(self.post_attention_norm.forward_decode(x))
+        return add_in_place(x, y)
 
     def forward_prefill(
         self, x: ttnn.Tensor, rotation: Rotation, inputs: AnyPrefillInputs, cache: TtKVCache, plan: PrefillPlan
     ) -> ttnn.Tensor:
-        """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1. Frees x."""
+        """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1. Changes x in place."""
         y = self.attention.forward_prefill(self.input_norm.forward_prefill(x, plan), rotation, inputs, cache, plan)
-        memory = memory_config(plan.residual_memory)
-        h = add_and_free(x, y, memory)
-        y = self.mlp.forward_prefill(self.post_attention_norm.forward_prefill(h, plan), plan)
-        return add_and_free(h, y, memory)
+        x = add_in_place(x, y)
+        y = self.mlp.forward_prefill(self.post_attention_norm.forward_prefill(x, plan), plan)
+        return add_in_place(x, y)
 
 
 class TtRMSNorm:
