@@ -44,7 +44,9 @@ def shard_values(host: ttnn.Tensor) -> list[torch.Tensor]:
             key.append(None if isinstance(placement, ttnn.PlacementReplicate) else at)
         key = tuple(key)
         if key not in values:
-            values[key] = round_to(shard.to_torch(), _holder(host.dtype)).clone()
+            held = shard.to_torch()
+            rounded = round_to(held, _holder(host.dtype))
+            values[key] = rounded.clone() if rounded is held else rounded
         result.append(values[key])
     return result
 
