@@ -1,11 +1,10 @@
 """The float32 stream beside golden memory, and the results of one call in float32 (golden-mesh compare)."""
 
-from dataclasses import replace
 from typing import Optional
 
 import torch
 
-from golden_mesh.mesh.memory import GoldenMemory, Region, Slot, unwritten
+from golden_mesh.mesh.memory import Entry, GoldenMemory, Region, Slot, unwritten
 from golden_mesh.mesh.steps import Step
 
 # Modules of goldens that compute alike from bfloat16 and from float32 holders of equal values. Their large inputs
@@ -28,9 +27,9 @@ class Stream(GoldenMemory):
         for key, region in other._regions.items():
             mine = self._regions[key] = Region()
             for address, entry in region.entries.items():
-                mine.insert(address, replace(entry))
-                if entry.value is not None:
-                    self._holders[entry.value.untyped_storage()._cdata] += 1
+                copy = Entry(None, entry.size, entry.unknown, entry.padding)
+                self._hold(copy, entry.value)
+                mine.insert(address, copy)
 
     def clear(self) -> None:
         self.forget_devices([device for device, _ in self._regions])
@@ -41,9 +40,7 @@ class Stream(GoldenMemory):
         if is_float(value) and value.dtype != torch.float32:
             value = value.float()
             for entry in entries:
-                self._release(entry)
-                entry.value = value
-                self._holders[value.untyped_storage()._cdata] += 1
+                self._hold(entry, value)
         return super().exclusive(slot, members)
 
 

@@ -151,8 +151,9 @@ def call(operation, *args, **kwargs):
 
     def slot(tensor):
         found = slots.get(id(tensor))
-        if found is None:
-            return slot_of(tensor) if on_device(tensor) else tensor
+        if found is None and not on_device(tensor):
+            return tensor
+        found = found or slot_of(tensor)
         read[found] = None
         return found
 

@@ -21,7 +21,7 @@ known again when it has no marks left. The mark is NaN, so writing a NaN counts 
 from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Callable, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
@@ -67,6 +67,7 @@ class Entry:
     size: int  # bytes in a bank
     unknown: str | None  # why the value is unknown; a partly known value has marks
     padding: float | None = None  # value in the padding of its tiles; None: unknown
+    storage: int | None = None  # of the value, as `_holders` counts it
 
 
 class Region:
@@ -116,20 +117,18 @@ class GoldenMemory:
             region = self._regions.get((device, kind))
             if region is None:
                 region = self._regions[device, kind] = Region()
-            if value is not None:
-                self._holders[_storage(value)] += 1
-            known = region.entries.get(slot.address)
-            if known is not None and known.size == slot.size:  # rewritten in place: no other entry can overlap
-                self._release(known)
-                known.value, known.unknown, known.padding = value, unknown, padding
-                continue
-            for address in region.overlapping(slot.address, slot.size):
-                self._release(region.remove(address))
-            region.insert(slot.address, Entry(value, slot.size, unknown, padding))
+            entry = region.entries.get(slot.address)
+            if entry is None or entry.size != slot.size:  # else no other entry can overlap
+                for address in region.overlapping(slot.address, slot.size):
+                    self._release(region.remove(address))
+                entry = Entry(None, slot.size, unknown)
+                region.insert(slot.address, entry)
+            entry.unknown, entry.padding = unknown, padding
+            self._hold(entry, value)
 
     def read(self, slot: Slot) -> list[torch.Tensor]:
         """Return the value on each chip in the slot's shape. Replicas are one torch tensor."""
-        return self._read(slot, self._value)
+        return self._read(slot, known=True)
 
     def padding(self, slot: Slot) -> float | None:
         """Return the value in the padding of the slot's tiles, on all of its chips. None: unknown, or a view."""
@@ -147,9 +146,8 @@ class GoldenMemory:
         missing = [d for d in target.devices if self._entry(d, target).value is None]
         marks = unwritten(target) if missing else None
         for device in missing:
-            self._entry(device, target).value = marks
-            self._holders[_storage(marks)] += 1
-        return self._read(slot, lambda device, slot: self._entry(device, slot).value)
+            self._hold(self._entry(device, target), marks)
+        return self._read(slot, known=False)
 
     def settle(self, slot: Slot, unknown: str | None) -> None:
         """Update the slot after an op has written to it in place.
@@ -166,17 +164,21 @@ class GoldenMemory:
             elif entry.unknown is None or entry.unknown == NEVER_WRITTEN:
                 entry.unknown = unknown or PARTLY_WRITTEN
 
-    def _read(self, slot: Slot, value_on: Callable) -> list[torch.Tensor]:
+    def _read(self, slot: Slot, known: bool) -> list[torch.Tensor]:
+        """known: whether unknown memory is refused."""
         if slot.part is not None:
-            whole, part = self._read(slot.part.whole, value_on), slot.part
+            whole, part = self._read(slot.part.whole, known), slot.part
             parts = {id(v): v.narrow(part.dim, part.start, part.length) for v in whole}
             return [parts[id(v)] for v in whole]
         values, views = [], {}
         for device in slot.devices:
-            value = value_on(device, slot)
+            entry = self._entry(device, slot)
+            if known and entry.unknown is not None:
+                raise UnknownMemory(device, f"{slot}", entry.unknown)
+            value = entry.value
             if value.shape != slot.shape:
                 if id(value) not in views:
-                    views[id(value)] = _as_view(value, slot, self._entry(device, slot).padding)
+                    views[id(value)] = _as_view(value, slot, entry.padding)
                 value = views[id(value)]
             values.append(value)
         return values
@@ -187,12 +189,6 @@ class GoldenMemory:
         if entry is None:
             raise GoldenError(f"chip {device} has no value for {slot}: it was overwritten after it was made")
         return entry
-
-    def _value(self, device: int, slot: Slot) -> torch.Tensor:
-        entry = self._entry(device, slot)
-        if entry.unknown is not None:
-            raise UnknownMemory(device, f"{slot}", entry.unknown)
-        return entry.value
 
     def exclusive(self, slot: Slot, members: list[int]) -> torch.Tensor:
         """Return the value that the chips `members` (indices into slot.devices) share, safe to write in
@@ -211,10 +207,7 @@ class GoldenMemory:
         if self._holders[_storage(value)] != len(members) or not value.is_contiguous():
             value = value.clone(memory_format=torch.contiguous_format)
             for device in devices:
-                entry = self._regions[device, id(slot.buffer_type)].entries[slot.address]
-                self._release(entry)
-                entry.value = value
-                self._holders[_storage(value)] += 1
+                self._hold(self._entry(device, slot), value)
         return value.view(slot.shape)
 
     def free(self, slot: Slot) -> None:
@@ -239,12 +232,19 @@ class GoldenMemory:
                     storages[_storage(entry.value)] = entry.value.untyped_storage().nbytes()
         return sum(storages.values())
 
+    def _hold(self, entry: Entry, value: torch.Tensor | None) -> None:
+        """Put a value into the entry in place of the one that it has."""
+        storage = None if value is None else _storage(value)
+        if storage is not None:
+            self._holders[storage] += 1
+        self._release(entry)  # after the new value was counted: it may have the same storage
+        entry.value, entry.storage = value, storage
+
     def _release(self, entry: Entry) -> None:
-        if entry.value is not None:
-            key = _storage(entry.value)
-            self._holders[key] -= 1
-            if not self._holders[key]:
-                del self._holders[key]
+        if entry.storage is not None:
+            self._holders[entry.storage] -= 1
+            if not self._holders[entry.storage]:
+                del self._holders[entry.storage]
 
 
 _HOLDERS = {"FLOAT32": torch.float32, "INT32": torch.int32, "UINT16": torch.int32, "UINT32": torch.int64}

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Callable
 
 import torch
 import ttnn
@@ -12,20 +11,20 @@ from golden_mesh.arithmetic.plain import is_plain
 from golden_mesh.errors import GoldenError
 from golden_mesh.mesh.arguments import substitute
 from golden_mesh.mesh.memory import NEVER_WRITTEN, GoldenMemory, Slot
-from golden_mesh.mesh.unknown import as_marks, keep_marks, read_all
+from golden_mesh.mesh.unknown import Shards, as_marks, keep_marks, read_all
 from golden_mesh.registry import Golden
 
 memory = GoldenMemory()
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Step:
     """One op with slots in place of its tensors. It can be computed again at any later time."""
 
     golden: Golden
     args: tuple
     kwargs: dict
-    inputs: tuple[Slot, ...]
+    inputs: tuple[Slot, ...]  # each once
     outputs: tuple[Slot, ...]
 
     @cached_property
@@ -44,27 +43,38 @@ class Step:
         return [self.tensors[name] for name in self.golden.writes if name in self.tensors]
 
     @cached_property
-    def reads(self) -> list[Slot]:
+    def reads(self) -> tuple[Slot | None, ...]:
+        """The inputs, with None in place of those that the op does not read."""
         unread = (self.targets or self.outputs) if self.golden.unread else ()
-        return [slot for slot in self.inputs if slot not in unread]
+        return tuple([None if slot in unread else slot for slot in self.inputs]) if unread else self.inputs
 
     @cached_property
-    def _nested(self) -> bool:
-        """Whether a list, tuple or dict among the arguments holds tensors."""
-        found: list[Slot] = []
-        for value in (*self.args, *self.kwargs.values()):
-            if not isinstance(value, Slot):
-                substitute(value, Slot, found.append)
-        return bool(found)
+    def _places(self) -> tuple[list, list] | None:
+        """Positions and names of the arguments that are tensors, each with the index of its input. None: a list, tuple
+        or dict among the arguments holds tensors.
+        """
+        nested: list[Slot] = []
+        index = {slot: i for i, slot in enumerate(self.inputs)}
+        found: tuple[list, list] = [], []
+        for places, named in zip(found, (enumerate(self.args), self.kwargs.items())):
+            for place, value in named:
+                if type(value) is Slot:
+                    places.append((place, index[value]))
+                elif type(value) in (list, tuple, dict):
+                    substitute(value, Slot, nested.append)
+        return None if nested else found
 
-    def call(self, pick: Callable, extras: dict) -> object:
-        """Call the golden function with `pick` of each slot."""
-        if self._nested:
+    def call(self, values: list, extras: dict) -> object:
+        """Call the golden function with `values` in place of `inputs`."""
+        if self._places is None:
+            pick = dict(zip(self.inputs, values)).get
             args, kwargs = substitute(self.args, Slot, pick), substitute(self.kwargs, Slot, pick)
-        else:
-            args = [pick(value) if type(value) is Slot else value for value in self.args]
-            kwargs = {name: pick(value) if type(value) is Slot else value for name, value in self.kwargs.items()}
-        return self.golden.function(*args, **kwargs, **extras)
+            return self.golden.function(*args, **kwargs, **extras)
+        args, kwargs = list(self.args), self.kwargs | extras
+        for places, arguments in zip(self._places, (args, kwargs)):
+            for place, i in places:
+                arguments[place] = values[i]
+        return self.golden.function(*args, **kwargs)
 
     @property
     def writes(self) -> tuple[Slot, ...]:
@@ -103,19 +113,19 @@ def _run(step: Step, memory) -> None:
     elif step.golden.over_chips:
         _run_over_chips(step, shards, memory)
     elif step.golden.writes:
-        why = next(iter(unknown.values()), None)
-        _run_in_place(step, shards | (marks or {}), targets, why, memory)
+        if marks:
+            shards = [marks.get(slot, values) for slot, values in zip(step.inputs, shards)]
+        _run_in_place(step, shards, next(iter(unknown.values()), None), memory)
     else:
         _run_per_chip(step, shards, memory)
 
 
-def _replicas(step: Step, shards: dict[Slot, list[torch.Tensor]]) -> list[list[int]]:
-    """Return chips (as indices) in groups. Within a group every slot holds one torch tensor."""
-    count = len((step.inputs or step.outputs)[0].devices)
-    if count == 1 or not shards:
+def _replicas(count: int, shards: Shards) -> list[list[int]]:
+    """Return the chips, as indices below `count`, in groups. Within a group every input is one torch tensor."""
+    held = [map(id, values if len(values) > 1 else values * count) for values in shards if values is not None]
+    if count == 1 or not held:
         return [list(range(count))]
     groups: dict[tuple, list[int]] = {}
-    held = [list(map(id, values if len(values) > 1 else values * count)) for values in shards.values()]
     for chip, values in enumerate(zip(*held)):
         groups.setdefault(values, []).append(chip)
     return list(groups.values())
@@ -123,15 +133,15 @@ def _replicas(step: Step, shards: dict[Slot, list[torch.Tensor]]) -> list[list[i
 
 def _extras(step: Step) -> dict:
     """Return the keywords that a golden takes beside its op's arguments (registry.py), except `store`."""
-    extras = {}
-    if "out" in step.golden.wants:
+    extras, wants = {}, step.golden.wants
+    if "out" in wants:
         outputs = step.outputs
         if is_plain():
             outputs = tuple(slot._replace(dtype=_computed(slot.dtype)) for slot in outputs)
         extras["out"] = outputs[0] if len(outputs) == 1 else outputs
-    if "dtypes" in step.golden.wants:
+    if "dtypes" in wants:
         extras["dtypes"] = {name: _computed(slot.dtype) for name, slot in step.tensors.items()}
-    if "paddings" in step.golden.wants:
+    if "paddings" in wants:
         extras["paddings"] = {name: memory.padding(slot) for name, slot in step.tensors.items()}
     return extras
 
@@ -141,13 +151,12 @@ def _computed(dtype: ttnn.DataType) -> ttnn.DataType:
     return ttnn.float32 if is_plain() and "INT" not in dtype.name else dtype
 
 
-def _run_per_chip(step: Step, shards, memory) -> None:
+def _run_per_chip(step: Step, shards: Shards, memory) -> None:
     chips = len(step.outputs[0].devices) if step.outputs else 0
     results: list[tuple | None] = [None] * chips
     extras = _extras(step)
     rewritten: dict[str, list] = {}  # inputs by parameter, new values by chip
-    for group in _replicas(step, shards):
-        held = {slot: values[group[0]] for slot, values in shards.items()}
+    for group in _replicas(len((step.inputs or step.outputs)[0].devices), shards):
         if "rewrite" in step.golden.wants:
 
             def rewrite(name, values, group=group):
@@ -155,48 +164,52 @@ def _run_per_chip(step: Step, shards, memory) -> None:
                     rewritten.setdefault(name, [None] * chips)[chip] = values
 
             extras["rewrite"] = rewrite
-        rounded = _rounded(step, step.call(held.get, extras))
+        rounded = _rounded(step, step.call(_of_chip(shards, group[0]), extras))
         for chip in group:
             results[chip] = rounded
-    for i, slot in enumerate(step.outputs):
-        memory.write(slot, [result[i] for result in results], padding=_padding(step))
+    for slot, values in zip(step.outputs, zip(*results)):
+        memory.write(slot, values, padding=_padding(step))
     for name, values in rewritten.items():
         slot = step.bound[name]
         memory.write(slot, [_packed(step.golden, value, slot.dtype) for value in values])
 
 
+def _of_chip(shards: Shards, chip: int) -> list[torch.Tensor | None]:
+    return [values and values[chip] for values in shards]
+
+
 def _padding(step: Step) -> float | None:
     """Return the value that the op puts into the padding of its result's tiles, if it is known."""
-    if not isinstance(step.golden.pads, str):
-        return step.golden.pads
-    bound = step.golden.signature.bind_partial(*step.args, **step.kwargs)
-    bound.apply_defaults()
-    return bound.arguments[step.golden.pads]
+    pads = step.golden.pads
+    return step.bound.get(pads, step.golden.signature.parameters[pads].default) if isinstance(pads, str) else pads
 
 
-def _run_in_place(step: Step, shards, targets: list[Slot], unknown: str | None, memory) -> None:
+def _run_in_place(step: Step, shards: Shards, unknown: str | None, memory) -> None:
     """Run the golden in place. unknown: why some of the shards are marks (mesh/unknown.py), if they are."""
+    targets = [(step.inputs.index(slot), slot) for slot in step.targets]
     if step.golden.unread:
-        shards |= {slot: memory.writable(slot) for slot in targets}
+        for i, slot in targets:
+            shards[i] = memory.writable(slot)
     extras = _extras(step)
-    dtypes = [slot.dtype for slot in targets]
+    dtypes = [slot.dtype for slot in step.targets]
 
     def store(values, name=step.golden.writes[0]):
         packed = _packed(step.golden, values, dtypes[step.golden.writes.index(name)])
         return packed if unknown is None else keep_marks(values, packed)
 
-    for group in _replicas(step, shards):
-        mine = {slot: values[group[0]] for slot, values in shards.items() if slot not in targets}
-        mine |= {slot: memory.exclusive(slot, group) for slot in targets}
-        if "store" in step.golden.wants:
-            extras["store"] = store
-        step.call(mine.__getitem__, extras)
+    if "store" in step.golden.wants:
+        extras["store"] = store
+    for group in _replicas(len(step.inputs[0].devices), shards):
+        values = _of_chip(shards, group[0])
+        for i, slot in targets:
+            values[i] = memory.exclusive(slot, group)
+        step.call(values, extras)
     if step.golden.unread:
-        for slot in targets:
+        for _, slot in targets:
             memory.settle(slot, unknown)
 
 
-def _run_over_chips(step: Step, shards, memory) -> None:
+def _run_over_chips(step: Step, shards: Shards, memory) -> None:
     slot = step.inputs[0]
     axis = step.bound.get("cluster_axis")
     groups: dict[tuple, list[int]] = {}
@@ -205,8 +218,7 @@ def _run_over_chips(step: Step, shards, memory) -> None:
         groups.setdefault(line, []).append(chip)
     results: list = [None] * len(slot.devices)
     for group in groups.values():
-        pick = lambda s: [shards[s][chip] for chip in group]  # noqa: E731
-        values = step.call(pick, _extras(step))
+        values = step.call([held and [held[chip] for chip in group] for held in shards], _extras(step))
         rounded: dict[int, tuple] = {}  # replicas stay one tensor
         for chip, value in zip(group, values, strict=True):
             if id(value) not in rounded:
@@ -225,10 +237,12 @@ def _rounded(step: Step, value) -> tuple[torch.Tensor, ...]:
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(values) != len(step.outputs):
         raise GoldenError(f"{step.golden.name} returned {len(step.outputs)} tensors, its golden {len(values)}")
+    packed = []
     for v, slot in zip(values, step.outputs):
         if v.shape != slot.shape:
             raise GoldenError(f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}")
-    return tuple(_packed(step.golden, v, slot.dtype) for v, slot in zip(values, step.outputs))
+        packed.append(_packed(step.golden, v, slot.dtype))
+    return tuple(packed)
 
 
 def _packed(golden: Golden, values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:

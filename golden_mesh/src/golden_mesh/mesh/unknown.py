@@ -10,25 +10,26 @@ from golden_mesh.errors import UnknownMemory
 from golden_mesh.mesh.memory import GoldenMemory, Slot, unwritten
 
 _DEPENDS = "depends on memory that was never written"
-Shards = dict[Slot, list[torch.Tensor]]
+Shards = list[Optional[list[torch.Tensor]]]  # of each input, by chip. None: not read, or unknown
 
 
-def read_all(memory: GoldenMemory, slots: Iterable[Slot], op: str) -> tuple[Shards, dict[Slot, str]]:
-    """Return the known values at the slots, and the reason for each unknown slot.
+def read_all(memory: GoldenMemory, slots: Iterable[Optional[Slot]], op: str) -> tuple[Shards, dict[Slot, str]]:
+    """Return the known values at the slots, and the reason for each unknown slot. A slot of None is not read.
 
     The reason names the first op that read unknown memory.
     """
-    shards, unknown = {}, {}
+    shards, unknown = [], {}
     for slot in slots:
         try:
-            shards[slot] = memory.read(slot)
+            shards.append(None if slot is None else memory.read(slot))
         except UnknownMemory as error:
             first = f"{_DEPENDS}: {op} read {error.slot}, which {error.why}"
             unknown[slot] = error.why if error.why.startswith(_DEPENDS) else first
+            shards.append(None)
     return shards, unknown
 
 
-def as_marks(unknown: dict[Slot, str]) -> Optional[Shards]:
+def as_marks(unknown: dict[Slot, str]) -> Optional[dict[Slot, list[torch.Tensor]]]:
     """Return marks in place of unknown inputs, for an op that only moves its inputs.
 
     Returns None if an unknown input holds integers. Integers say where an op writes (positions, page tables),
