@@ -139,9 +139,14 @@ class Golden:
         return frozenset(p.name for p in self.signature.parameters.values() if p.kind == p.KEYWORD_ONLY)
 
     @cached_property
+    def family(self) -> str:
+        """The file of the golden function, without its suffix."""
+        return self.function.__module__.rpartition(".")[2]
+
+    @cached_property
     def computes(self) -> bool:
         """Whether the op computes its result, so that a packer writes it. Else it moves data."""
-        return self.function.__module__.rpartition(".")[2] not in MOVERS
+        return self.family not in MOVERS
 
     @cached_property
     def inputs(self) -> frozenset[str]:

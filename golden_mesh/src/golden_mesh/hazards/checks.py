@@ -6,7 +6,7 @@ from typing import Callable
 import ttnn
 
 from golden_mesh.hazards import meet
-from golden_mesh.registry import GOLDENS
+from golden_mesh.registry import Golden
 
 Arguments = dict[str, object]  # parameter -> argument, for the arguments of the call
 
@@ -36,19 +36,16 @@ def checks(*ops: str) -> Callable:
     return register
 
 
-def check(op: str, names: list[str], args: tuple, kwargs: Arguments) -> None:
-    """Raise HazardError if hardware is known to compute the call wrongly.
-
-    names: the op's positional parameters.
-    """
-    given = dict(zip(names, args)) | kwargs
+def check(golden: Golden, args: tuple, kwargs: Arguments) -> None:
+    """Raise HazardError if hardware is known to compute the call wrongly."""
+    op, given = golden.name, dict(zip(golden.names, args)) | kwargs
     config = given.get("compute_kernel_config") or given.get("compute_config")
     if config is not None:
         _kernel_config(op, config, given.values())
     if given.get("topology") == ttnn.Topology.Ring and op not in BY_THE_FABRIC:
         if not (op.startswith("ttnn.experimental.all_gather_async") and _composite(given)):
             _ring(op)
-    if GOLDENS[op].function.__module__.rpartition(".")[2].startswith("eltwise"):
+    if golden.family.startswith("eltwise"):
         _outer_dims(op, given)
     for function in CHECKS.get(op, ()):
         function(op, given)
@@ -82,6 +79,8 @@ def _ring(op: str) -> None:
 def _outer_dims(op: str, given: Arguments) -> None:
     """The kernels count the dims from -6 outward as one, which they can repeat as a whole only."""
     shapes = [list(v.shape) for v in given.values() if isinstance(v, ttnn.Tensor) and len(v.shape) > 5]
+    if len(shapes) < 2:
+        return
     sizes = [math.prod(shape[:-5]) for shape in shapes]
     if len({size for size in sizes if size > 1}) > 1:
         meet("broadcast at dim -6 beyond rank 6", op, f"shapes {shapes}")

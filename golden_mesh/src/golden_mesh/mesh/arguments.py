@@ -21,8 +21,11 @@ ON_HOST = frozenset(
 _COMPLEX = ttnn._ttnn.operations.complex.ComplexTensor
 
 
+_TENSOR, _DEVICE = ttnn.Tensor, ttnn.StorageType.DEVICE  # to look them up in ttnn takes as long as the rest
+
+
 def on_device(value: Any) -> bool:
-    return isinstance(value, ttnn.Tensor) and value.storage_type() == ttnn.StorageType.DEVICE
+    return isinstance(value, _TENSOR) and value.storage_type() is _DEVICE
 
 
 def shape_of(tensor: ttnn.Tensor) -> tuple[int, ...]:
@@ -38,14 +41,15 @@ def tensors_in(value: Any) -> list[ttnn.Tensor]:
     return found
 
 
-_plain = {type(None), bool, int, float, str, ttnn.MemoryConfig, ttnn.DataType, ttnn.Layout}  # they hold no tensors
+_plain = frozenset({type(None), bool, int, float, str, ttnn.MemoryConfig, ttnn.DataType, ttnn.Layout})
+_without_tensors = set(_plain)  # types that hold no tensors, as far as they were met
 
 
 def _collect(values: Iterable, found: list[ttnn.Tensor]) -> None:
     for value in values:
-        if type(value) in _plain:
+        if type(value) in _without_tensors:
             continue
-        if isinstance(value, ttnn.Tensor):
+        if isinstance(value, _TENSOR):
             found.append(value)
         elif isinstance(value, (list, tuple)):
             _collect(value, found)
@@ -53,6 +57,8 @@ def _collect(values: Iterable, found: list[ttnn.Tensor]) -> None:
             _collect(value.values(), found)
         elif isinstance(value, _COMPLEX):
             found += (value.real, value.imag)
+        else:
+            _without_tensors.add(type(value))
 
 
 def substitute(value: Any, kind: type, replace: Callable) -> Any:

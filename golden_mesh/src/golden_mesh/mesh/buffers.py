@@ -18,8 +18,7 @@ from golden_mesh.program import lines, place
 
 _FULL = re.compile(r"Out of Memory.* (DRAM|L1)|(clash) with L1 buffers|(beyond) max L1 size")
 SHOWN = 12  # buffers of an error
-# Mesh id, ttnn.BufferType, address -> what was made there last. Its line is the result of `lines`.
-_made: dict[tuple, "Buffer"] = {}
+_made: dict[tuple, "Made"] = {}  # mesh id, ttnn.BufferType, address -> what was made there last
 _meshes: dict[int, ttnn.MeshDevice] = {}  # by id
 
 
@@ -31,6 +30,16 @@ class Buffer(NamedTuple):
     memory: str  # L1, DRAM, L1_SMALL or TRACE
     bytes: int  # on each core; of DRAM in each bank
     cores: int  # of DRAM banks; 0: unknown
+
+
+class Made(NamedTuple):
+    """What an operation made. It holds no tensor, which would keep the buffer."""
+
+    lines: list[tuple[str, int]]  # of the program (program.py)
+    operation: str
+    slot: Slot
+    config: ttnn.MemoryConfig
+    pages: int
 
 
 class Chip(NamedTuple):
@@ -57,9 +66,12 @@ def live_buffers() -> list[Buffer]:
         for buffer in ttnn._ttnn.reports.get_buffers(mesh):
             kind, size = buffer.buffer_type, buffer.max_size_per_bank
             made = _made.get((mesh.id(), kind, buffer.address))
-            if made is None or made.bytes != size:
-                made = Buffer([], "", (), "", kind.name, size, 0)
-            found.append(made._replace(line=" < ".join(place(*line) for line in made.line) or "?"))
+            if made is None or made.slot.size != size:
+                found.append(Buffer("?", "", (), "", kind.name, size, 0))
+                continue
+            line = " < ".join(place(*each) for each in made.lines) or "?"
+            shape, dtype, held = made.slot.shape, made.slot.dtype.name, min(banks(made.config, mesh), made.pages)
+            found.append(Buffer(line, made.operation, shape, dtype, kind.name, size, held))
     return sorted(found, key=lambda each: -each.bytes)
 
 
@@ -88,20 +100,18 @@ def explaining(real: Callable) -> Callable:
 def note(operation, tensor: ttnn.Tensor, slot: Slot) -> None:
     """Keep the program's line as that which made the tensor's buffer."""
     mesh = tensor.device()
-    id, held = mesh.id(), min(banks(tensor.memory_config(), mesh), tensor.buffer_num_pages())
-    _meshes[id] = mesh
-    _made[id, slot.buffer_type, slot.address] = Buffer(
-        lines(2), operation.python_fully_qualified_name, slot.shape, slot.dtype.name,
-        slot.buffer_type.name, slot.size, held,
-    )  # fmt: skip
+    _meshes[mesh.id()] = mesh
+    made = Made(
+        lines(2), operation.python_fully_qualified_name, slot, tensor.memory_config(), tensor.buffer_num_pages()
+    )
+    _made[mesh.id(), slot.buffer_type, slot.address] = made
 
 
 def bank_bytes(tensor: ttnn.Tensor, config: ttnn.MemoryConfig, mesh: ttnn.MeshDevice) -> int:
     """Return the bytes of the tensor's buffer in each bank. Pages are spread evenly over banks (interleaved)
     or shards.
     """
-    pages = ceil(tensor.buffer_num_pages() / banks(config, mesh))
-    return pages * tensor.buffer_aligned_page_size()
+    return ceil(tensor.buffer_num_pages() / banks(config, mesh)) * tensor.buffer_aligned_page_size()
 
 
 def banks(config: ttnn.MemoryConfig, mesh: ttnn.MeshDevice) -> int:

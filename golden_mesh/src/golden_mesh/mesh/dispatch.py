@@ -91,7 +91,8 @@ def call(operation, *args, **kwargs):
     name = operation.python_fully_qualified_name
     if _depth.inside or not computing:
         return _library_call(operation, args, kwargs)
-    meshes.check_all_open((*args, *kwargs.values()))
+    given = (*args, *kwargs.values())
+    meshes.check_all_open(given)
     if sub_devices_loaded:
         args, kwargs = substitute((args, kwargs), ttnn.SubDeviceId, lambda _: ttnn.SubDeviceId(0))
     if name in HANDLERS:
@@ -104,7 +105,7 @@ def call(operation, *args, **kwargs):
         return REAL_CALL(operation, *args, **kwargs)
 
     golden = GOLDENS.get(name)
-    tensors = tensors_in((args, kwargs))
+    tensors = tensors_in(given)
     inputs = [t for t in tensors if on_device(t)]
     if golden is None and inputs:
         raise missing(name)
@@ -112,8 +113,8 @@ def call(operation, *args, **kwargs):
         raise host_tensor_refused(operation, args, kwargs)
     slots = {id(t): slot_of(t) for t in inputs}  # before the call: an op may free or move its inputs
     if golden is not None:
-        hazard_checks.check(name, golden.names, args, kwargs)
-        config_fields.check(name, (*args, *kwargs.values()))
+        hazard_checks.check(golden, args, kwargs)
+        config_fields.check(name, given)
     device = inputs[0].device() if inputs else None
     chip = {"chip": buffers.chip_of(device)} if golden is not None and "chip" in golden.wants else {}
     for slot in slots.values():

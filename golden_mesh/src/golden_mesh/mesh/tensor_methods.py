@@ -14,7 +14,7 @@ from golden_mesh.errors import GoldenError, GoldenMeshError
 from golden_mesh.mesh import dispatch, doors, meshes
 from golden_mesh.mesh.arguments import on_device
 from golden_mesh.mesh.dispatch import slot_of, traces
-from golden_mesh.mesh.transfer import fetch, known_padding, move, send
+from golden_mesh.mesh.transfer import fetch, fetch_for_torch, known_padding, move, send
 
 # Describe a tensor and its place.
 PLAIN = frozenset(
@@ -38,6 +38,10 @@ OPERATIONS = frozenset(
 
 def _read(real, self, *args, **kwargs):
     return real(fetch(self) if on_device(self) else self, *args, **kwargs)
+
+
+def _to_torch(real, self, *args, **kwargs):
+    return real(fetch_for_torch(self) if on_device(self) else self, *args, **kwargs)
 
 
 def _to_torch_with_padded_shape(real, self):
@@ -120,7 +124,7 @@ METHODS: dict[str, Callable] = {
     "to": _to,
     "to_list": _read,
     "to_numpy": _read,
-    "to_torch": _read,
+    "to_torch": _to_torch,
     "to_torch_with_padded_shape": _to_torch_with_padded_shape,
 }
 

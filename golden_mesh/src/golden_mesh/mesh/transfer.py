@@ -5,6 +5,7 @@ tensors. Golden memory keeps the torch values of the packed host tensor. These a
 would send to a chip.
 """
 
+import functools
 from typing import Callable, Optional
 
 import torch
@@ -19,6 +20,8 @@ from golden_mesh.mesh.dispatch import HANDLERS, slot_of, traces, views
 from golden_mesh.mesh.memory import Slot
 from golden_mesh.mesh.steps import memory
 from golden_mesh.rounding import BLOCK, round_to
+
+BLOCK_FLOATS = (ttnn.bfloat8_b, ttnn.bfloat4_b)
 
 
 def handles(name: str) -> Callable:
@@ -56,7 +59,7 @@ def _holder(dtype: ttnn.DataType) -> ttnn.DataType:
 
     A host tensor's values are rounded already, by blocks of its own tile.
     """
-    return ttnn.bfloat16 if dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else dtype
+    return ttnn.bfloat16 if dtype in BLOCK_FLOATS else dtype
 
 
 def send(host: ttnn.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
@@ -84,14 +87,29 @@ def _padding(host: ttnn.Tensor) -> float | None:
 def fetch(tensor: ttnn.Tensor) -> ttnn.Tensor:
     """Return a host tensor with the golden values of `tensor`. It keeps the layout, tile and memory config."""
     traces.outside("reading from a device")
-    packed: dict[int, ttnn.Tensor] = {}
-    shards = []
     slot = slot_of(tensor)
     padding = known_padding(tensor, slot)
-    for value in memory.read(slot):
-        if id(value) not in packed:
-            packed[id(value)] = _pack(value, tensor, padding or 0)
-        shards.append(packed[id(value)])
+    return _on_host(tensor, memory.read(slot), lambda value: _pack(value, tensor, padding or 0))
+
+
+def fetch_for_torch(tensor: ttnn.Tensor) -> ttnn.Tensor:
+    """Return a host tensor with the golden values of `tensor`, in rows, which become torch's without unpacking."""
+    traces.outside("reading from a device")
+    dtype = _torch_dtype(tensor.dtype) if tensor.dtype in BLOCK_FLOATS else tensor.dtype
+    return _on_host(tensor, memory.read(slot_of(tensor)), lambda value: ttnn.Tensor(value.contiguous(), dtype))
+
+
+@functools.cache
+def _torch_dtype(dtype: ttnn.DataType) -> ttnn.DataType:
+    """The dtype in which the library gives a block float to torch: float32 in ttnn 0.81."""
+    given = ttnn.Tensor(torch.zeros(32, 32), dtype, layout=ttnn.TILE_LAYOUT).to_torch().dtype
+    return ttnn.float32 if given == torch.float32 else ttnn.bfloat16
+
+
+def _on_host(tensor: ttnn.Tensor, values: list[torch.Tensor], pack: Callable) -> ttnn.Tensor:
+    """Return the host tensor of a value a chip. Replicas are packed once."""
+    packed = {key: pack(value) for key, value in {id(value): value for value in values}.items()}
+    shards = [packed[id(value)] for value in values]
     if len(shards) == 1:
         return shards[0]
     host = ttnn.from_host_shards(shards, tensor.device().shape)
@@ -105,7 +123,7 @@ def known_padding(tensor: ttnn.Tensor, slot: Slot) -> float | None:
     A block float's padding depends on the exponent of its neighbors: a block that has both is known if it is zero.
     """
     padding = memory.padding(slot)
-    in_blocks = tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) and tensor.shape[-1] % BLOCK
+    in_blocks = tensor.dtype in BLOCK_FLOATS and tensor.shape[-1] % BLOCK
     return None if padding and in_blocks else padding
 
 
@@ -174,7 +192,7 @@ def to_dtype(real, tensor, dtype):
 
 @handles("ttnn.to_torch")
 def to_torch(real, tensor, *args, **kwargs):
-    return real(fetch(tensor) if on_device(tensor) else tensor, *args, **kwargs)
+    return real(fetch_for_torch(tensor) if on_device(tensor) else tensor, *args, **kwargs)
 
 
 @handles("ttnn.from_buffer")
