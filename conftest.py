@@ -1,5 +1,6 @@
 """Pytest options, and the choice of the backend before any test module imports ttnn."""
 
+import atexit
 import gc
 import os
 import signal
@@ -63,8 +64,8 @@ def pytest_collection_finish():
     gc.enable()
 
 
-def pytest_unconfigure():
-    gc.unfreeze()  # else ttnn lists its frozen objects as leaked
+# At Python's end, else ttnn lists its frozen objects as leaked. pytest looks for cycles five times before.
+atexit.register(gc.unfreeze)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

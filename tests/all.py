@@ -18,7 +18,9 @@ import tempfile
 import time
 import warnings
 
-LIBRARIES = "torch transformers.generation transformers.models.qwen2.modeling_qwen2 networkx pytest programs".split()
+LIBRARIES = (
+    "torch transformers.generation transformers.models.qwen2.modeling_qwen2 networkx hypothesis pytest programs".split()
+)
 AT_ONCE = 3
 ENGINES = "tests/engine tests/vllm tests/evaluation"
 MODULES = "tests/pcc/test_attention.py tests/pcc/test_decoder_layer.py tests/pcc/test_transformer.py"

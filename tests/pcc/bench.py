@@ -39,7 +39,6 @@ from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import chip_of, memory_config, replicate, row_topology
 from models.demos.qwen25_7b.tt.rotary import TtRotary
-from models.demos.qwen25_7b.weights.model_weights import builder
 from tests.metrics import assert_close
 from tests.pcc.paged_cache import PagedCache
 from tests.pcc.reference import Reference
@@ -86,7 +85,7 @@ class Bench:
         if cores:
             chip = replace(chip, grid=Grid(chip.grid.x, cores // chip.grid.x))
         self.decode = DecodePlan.make(self.config, self.plan, chip, batch, topology=row_topology(mesh_device))
-        self.build = builder(reference.weights)
+        self.build = reference.build
 
     def model_config(self, recipe: Recipe, max_seq_len: int = CONTEXT) -> TtModelConfig:
         sums = AllReducePlan.make(

@@ -58,7 +58,7 @@ class PagedCache:
         for image, tensor in zip(images, (self.on_chips.keys, self.on_chips.values), strict=True):
             host = ttnn.from_torch(image, dtype=tensor.dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
             ttnn.copy_host_to_device_tensor(host, tensor)
-        self.before = self._read()
+        self.before = images if self.on_chips.keys.dtype == ttnn.bfloat16 else self._read()
 
     def assert_wrote(
         self,
@@ -85,7 +85,8 @@ class PagedCache:
         keys, values = (torch.cat(of_users) for of_users in zip(*rows))
         images = self._read()
         for after, before, expected in zip(images, self.before, (keys, values), strict=True):
-            assert_equal(after.transpose(1, 2)[untouched], before.transpose(1, 2)[untouched])
+            changed = (after.view(torch.int64) != before.view(torch.int64)).any(-1).any(1)  # [blocks, block]
+            assert_equal(changed & untouched, torch.zeros_like(untouched))
             assert_close(after[blocks, :, inside].float(), expected, pcc=pcc)
         actual, pairs = images[0][blocks, :, inside].float(), keys.unflatten(-1, (-1, 2))
         size = pairs.pow(2).mean(dim=(0, -1)).sqrt().repeat_interleave(2, dim=-1)

@@ -3,7 +3,7 @@
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Callable, Mapping, NamedTuple
+from typing import Callable, Mapping, NamedTuple, Optional
 
 import torch
 from torch.nn import Module
@@ -17,6 +17,7 @@ from models.demos.qwen25_7b.reference import rounded as in_recipe
 from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
+from models.demos.qwen25_7b.weights.model_weights import BuildShard, builder
 from tests.families import config_of, cut, hf_model
 
 # The 7B's dims in two layers, the first with its K bias.
@@ -66,6 +67,11 @@ class Reference:
     model: PreTrainedModel  # in float32
     layers: range  # layers with module tests
     rounded: Mapping[int, Module] = field(default_factory=dict)  # layers in a recipe's formats, if not as given
+    build: Optional[BuildShard] = None  # default: from the weights
+
+    def __post_init__(self):
+        if self.build is None:  # a shard is packed once for all benches: 1 GB for a layer of the 7B's dims
+            object.__setattr__(self, "build", lru_cache(maxsize=None)(builder(self.weights)))
 
     @lru_cache(maxsize=None)
     def kept_in(self, recipe: Recipe) -> "Reference":
