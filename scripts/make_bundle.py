@@ -70,8 +70,7 @@ def write_bundle(kind: MachineKind, model: str, out: Path) -> None:
     shutil.copy(HERE / "LICENSE", out)
     shutil.copy(HERE / EXTRA / "qwen25_7b_for_vllm.py", out / "model.py")
     # As scripts/vllm_venv.sh installs them: vLLM asks for another torch than this repository.
-    script = (HERE / "scripts/vllm_venv.sh").read_text()
-    torch = re.search(r"^torch=(.*)$", script, re.M)[1]
+    torch = re.search(r"^torch=(.*)$", (HERE / "scripts/vllm_venv.sh").read_text(), re.M)[1]
     pins = re.findall(r"^ttnn==.*$", (HERE / "requirements.txt").read_text(), re.M)
     pins.append(f"torch=={torch}")
     metadata = {"arch": arch, "main_class": "model:QwenForCausalLM"}

@@ -62,7 +62,9 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
     if different:
         yield "This machine differs from what the plans assume:"
         yield "\n".join(f"- {f['what']}: found {f['found']}, plans assume {f['assumed']}" for f in different)
-    mark = times_mark(report["machine"])
+    found = {fact["what"]: fact["found"] for fact in report["machine"]}
+    below = found.get("below ttnn", "machine that was not read")
+    mark = "" if below == "silicon" else f"Times are of a {below} and say nothing about hardware"
     if mark:
         yield f"**{mark}.**"
     if bad:
@@ -85,11 +87,14 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
         yield markdown(QUESTIONS, map(_questions, report["questions"]))
     if report["ops"]:
         yield f"## Operations, measured beside modeled{marked}"
-        yield markdown(OPS, map(_op, _longest(report["ops"])))
+        plans = [row for row in report["ops"] if "setting" not in row]
+        timed = sorted((row for row in plans if (row["us"] or 0) > 0), key=lambda row: -row["us"])
+        yield markdown(OPS, map(_op, timed[:SHOWN]))
+        refused = (row["shown"] for row in plans if row["failed"] or row["error"] is None or row["error"] > WRONG)
         yield (
             f"The {SHOWN} longest; report.json has all. error, gain (1 is right) and share of equal values: beside the "
             "golden mesh's values. us: of one call in a trace. Refused, wrong or without values: "
-            f"{_refused(report['ops'])}."
+            f"{', '.join(refused) or 'none'}."
         )
         sums = _sums(report["ops"])
         if sums:
@@ -102,12 +107,6 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
 
 def differs(fact: dict[str, Any]) -> bool:
     return fact["assumed"] is not None and fact["found"] != fact["assumed"]
-
-
-def times_mark(machine: list[dict[str, Any]]) -> Optional[str]:
-    """What stands beside times that are not silicon's."""
-    below = {fact["what"]: fact["found"] for fact in machine}.get("below ttnn", "machine that was not read")
-    return None if below == "silicon" else f"Times are of a {below} and say nothing about hardware"
 
 
 def _speed(row: dict[str, Any]) -> tuple[str, ...]:
@@ -154,11 +153,6 @@ def _questions(run: dict[str, Any]) -> tuple[str, ...]:
     return run["split"], run["recipe"]["name"], f"{right:.1%}", run["degenerate"] or "none"
 
 
-def _longest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    timed = [row for row in rows if (row["us"] or 0) > 0 and "setting" not in row]
-    return sorted(timed, key=lambda row: -row["us"])[:SHOWN]
-
-
 def _op(row: dict[str, Any]) -> tuple[str, ...]:
     value = ("",) * 3
     if row["error"] is not None:
@@ -182,12 +176,6 @@ def _sums(rows: list[dict[str, Any]]) -> dict[str, float]:
             if us and gather:
                 found["reduce_scatter + all_gather"] = us + gather
     return found
-
-
-def _refused(rows: list[dict[str, Any]]) -> str:
-    plans = (row for row in rows if "setting" not in row)
-    bad = (r for r in plans if r["failed"] or r["error"] is None or r["error"] > WRONG)
-    return ", ".join(row["shown"] for row in bad) or "none"
 
 
 def _faster(rows: list[dict[str, Any]]) -> Iterator[str]:

@@ -64,8 +64,7 @@ def known_outcomes(out: Path) -> dict[str, Outcome]:
     if not file.exists():
         return {}
     try:
-        kept = read_json(file).items()
-        return {name: Outcome(**(fields | {"on": fields["on"]})) for name, fields in kept}
+        return {name: Outcome(**(fields | {"on": fields["on"]})) for name, fields in read_json(file).items()}
     except (FileError, TypeError, LookupError, AttributeError) as error:
         raise UserError(f"{file}: damaged, or of another version; delete it, or give another --out") from error
 
@@ -160,8 +159,7 @@ def _failure(status: int, seconds: float, text: str) -> Outcome:
         return Outcome("out of memory", seconds, words, last_operation(text))
     if status < 0:
         return Outcome("crash", seconds, signal.Signals(-status).name, last_operation(text))
-    verdict = "wrong value" if WRONG_VALUE.search(words) else "failed"
-    return Outcome(verdict, seconds, words, _running(text))
+    return Outcome("wrong value" if WRONG_VALUE.search(words) else "failed", seconds, words, _running(text))
 
 
 def count(number: int, thing: str) -> str:

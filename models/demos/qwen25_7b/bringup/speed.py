@@ -53,8 +53,7 @@ def prefill(replica, prompt: int, users: Sequence[int]) -> list[float]:
             replica.prefill(batch)
         first = replica.read_tokens()[: replica.slots]
         seconds.append(time.perf_counter() - begin)
-    tables = attention_tables(shares, replica.width)
-    replica.inputs.write_slots(first, [prompt] * replica.slots, tables)
+    replica.inputs.write_slots(first, [prompt] * replica.slots, attention_tables(shares, replica.width))
     return seconds
 
 

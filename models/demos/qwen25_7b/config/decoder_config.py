@@ -63,8 +63,6 @@ _COUNTS = (
     "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
     "max_position_embeddings"
 ).split()
-
-
 QUANTIZED = "quantization_config", "quantization", "compression_config"  # the second is MLX's
 HEAD_WIDTHS = 32, 64, 128  # columns of a head that attention's operations take
 

@@ -12,7 +12,6 @@ from ..errors import UserError, is_positive, shown
 if TYPE_CHECKING:  # the help of a program imports this module, and torch takes seconds
     import torch
 
-
 PLAIN_KEYS = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
 YARN_KEYS = {*PLAIN_KEYS, "factor", "original_max_position_embeddings", "attention_factor"}
 YARN_KEYS |= {"beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}

