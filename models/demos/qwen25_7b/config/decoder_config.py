@@ -49,15 +49,9 @@ FAMILIES = {
     "llama": _Family("LlamaForCausalLM", _LLAMA, attention_bias=True),
     "mistral": _Family("MistralForCausalLM", _MISTRAL, window_is_active=True),
 }
-_KINDS = {
-    "architectures": list,
-    "layer_types": list,
-    "rope_scaling": Mapping,
-    "rope_parameters": Mapping,
-    "dual_chunk_attention_config": Mapping,
-    "tie_word_embeddings": bool,
-    "use_sliding_window": bool,
-}
+_KINDS = dict.fromkeys(("architectures", "layer_types"), list)
+_KINDS |= dict.fromkeys(("rope_scaling", "rope_parameters", "dual_chunk_attention_config"), Mapping)
+_KINDS |= dict.fromkeys(("tie_word_embeddings", "use_sliding_window"), bool)
 _WORDS = {list: "a list", Mapping: "an object", bool: "true or false"}
 _COUNTS = (
     "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "

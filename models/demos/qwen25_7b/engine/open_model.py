@@ -151,15 +151,9 @@ def open_model(
 
     queues = command_queues()
     with ExitStack() as resources:
-        devices = resources.enter_context(open_replicas(split, queues=queues))
+        devices = resources.enter_context(open_replicas(split, queues=queues))[:users]
         replicas = load_replicas(
-            devices[:users],
-            checkpoint,
-            recipe,
-            users=users,
-            max_seq_len=max_seq_len,
-            queues=queues,
-            speculate=speculate,
+            devices, checkpoint, recipe, users=users, max_seq_len=max_seq_len, queues=queues, speculate=speculate
         )
         generator = Generator(replicas, on_host=on_host)
         resources.callback(generator.close)

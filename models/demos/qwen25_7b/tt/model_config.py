@@ -33,14 +33,9 @@ class TtModelConfig(ModelTable):
         if not 1 <= max_seq_len <= config.context:
             raise UserError(f"max_seq_len must be 1 to the model's {config.context} tokens, got {max_seq_len}")
         parallel, chip = ParallelPlan.make(config, mesh_device.shape[1]), chip_of(mesh_device)
+        topology, links = row_topology(mesh_device), links_between(mesh_device)
         decode = DecodePlan.make(
-            config,
-            parallel,
-            chip,
-            slots,
-            topology=row_topology(mesh_device),
-            partial_sums=recipe.all_reduce_dtype,
-            links=links_between(mesh_device),
+            config, parallel, chip, slots, topology=topology, partial_sums=recipe.all_reduce_dtype, links=links
         )
         model_config = cls(config, parallel, recipe, chip, decode, max_seq_len)
         check_decode(model_config, decode)

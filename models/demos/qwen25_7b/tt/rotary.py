@@ -163,14 +163,8 @@ class TtCenteredKeys:
         biases = [ttnn.to_torch(shard).view(-1, model_config.config.head_width) for shard in host]
         if not any(of_chip.any() for of_chip in biases):
             return None
-        tables = [
-            ttnn.from_torch(
-                centered_rows(model_config.config, of_chip, model_config.max_seq_len)[None, None],
-                dtype=ttnn.bfloat16,
-                layout=ttnn.ROW_MAJOR_LAYOUT,
-            )
-            for of_chip in biases
-        ]
+        rows = (centered_rows(model_config.config, of_chip, model_config.max_seq_len) for of_chip in biases)
+        tables = [ttnn.from_torch(x[None, None], dtype=ttnn.bfloat16, layout=ttnn.ROW_MAJOR_LAYOUT) for x in rows]
         joined = to_mesh_rows(tables, mesh_device, dim=2)
         return cls(ttnn.to_device(joined, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG))
 

@@ -36,11 +36,10 @@ class TtTransformer:
         self.rotary = TtRotary(mesh_device, model_config)
         sums = [TtAllReduce(mesh_device, model_config) for _ in ("attention", "mlp")]
         self.embedding = TtEmbedding(mesh_device, build, model_config)
+        layers = range(model_config.config.num_hidden_layers)
         self.layers = [
             TtDecoderLayer(mesh_device, model_config.layer(i), build, model_config, self.rotary, *sums)
-            for i in tqdm(
-                range(model_config.config.num_hidden_layers), "layers", unit="layer", leave=False, disable=None
-            )
+            for i in tqdm(layers, "layers", unit="layer", leave=False, disable=None)
         ]
         self.has_centered_keys = any(layer.attention.centered_keys for layer in self.layers)
         self.norm = TtRMSNorm(mesh_device, model_config.final_norm, build, model_config)
