@@ -21,10 +21,7 @@ from .sampling import TokenCounts, stream_key
 
 @dataclass(eq=False)
 class Sequence:
-    """A prompt and the tokens that follow it.
-
-    Once the prompt is computed, the cache holds all tokens but the last; the next step writes that one.
-    """
+    """A prompt and its answer. The cache holds all computed tokens but the last, which the next step writes."""
 
     user: int
     prompt: abc.Sequence[int]

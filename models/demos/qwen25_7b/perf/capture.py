@@ -29,13 +29,10 @@ CONTEXT = 64  # tokens a user in the captured model's cache; no operation's plan
 
 @dataclass(frozen=True)
 class Step:
-    """The device operations of a decode step or a prefill batch.
-
-    kinds: operations of a layer, and the number of layers with them. Each kind of layer has an item, layer 0's first.
-    """
+    """The device operations of a decode step or a prefill batch."""
 
     before: tuple[Op, ...]
-    kinds: tuple[tuple[tuple[Op, ...], int], ...]
+    kinds: tuple[tuple[tuple[Op, ...], int], ...]  # of each kind of layer, with its layers; layer 0's first
     after: tuple[Op, ...]
 
     @property

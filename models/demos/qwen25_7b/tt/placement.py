@@ -94,8 +94,7 @@ def memory_config(shards: Optional[Shards]) -> ttnn.MemoryConfig:
 def dram_width_sharded(mesh_device: ttnn.MeshDevice, rows: int, columns: int) -> ttnn.MemoryConfig:
     """A tensor of `rows` in DRAM, with so many columns on each bank; the last banks may hold padding."""
     banks = mesh_device.dram_grid_size()
-    cores, order = rectangle(Grid(banks.x, banks.y)), ttnn.ShardOrientation.ROW_MAJOR
-    spec = ttnn.ShardSpec(cores, (rows, columns), order)
+    spec = ttnn.ShardSpec(rectangle(Grid(banks.x, banks.y)), (rows, columns), ttnn.ShardOrientation.ROW_MAJOR)
     return ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.DRAM, spec)
 
 
@@ -179,10 +178,7 @@ def replicate(
     layout: ttnn.Layout = ttnn.TILE_LAYOUT,
     memory_config: ttnn.MemoryConfig = ttnn.DRAM_MEMORY_CONFIG,
 ) -> ttnn.Tensor:
-    """A copy of the tensor on every chip.
-
-    The host makes the tiles: tilizing on a chip would leave a hole in L1 above a tensor that stays there.
-    """
+    """A copy on every chip. The host makes its tiles: to tilize on a chip would leave a hole in L1 above it."""
     host = host_replicated(tensor, mesh_device, dtype, layout)
     return ttnn.to_device(host, mesh_device, memory_config=memory_config)
 

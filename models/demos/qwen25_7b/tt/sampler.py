@@ -162,10 +162,7 @@ class TtSampler:
 
     @staticmethod
     def _penalize(logits: Logits, controls: SamplingControls, penalties: TtPenalties) -> ttnn.Tensor:
-        """Penalized logits [1, 1, 32, vocab] bfloat16 in L1.
-
-        All shards at once: elementwise ops take any width, and one launch is cheaper than several.
-        """
+        """Penalized logits [1, 1, 32, vocab] bfloat16 in L1, all shards at once: one launch costs less than several."""
         if len(logits) == 1:
             return penalties.forward(logits[0], controls)
         whole = ttnn.concat(list(logits), dim=-1, memory_config=L1)
