@@ -58,15 +58,11 @@ def add_samples(parser: argparse.ArgumentParser) -> None:
         ("--steps", 64, "scored tokens of each text"),
     ):
         group.add_argument(name, default=default, help=f"{what} (default: %(default)s)", **number())
-    group.add_argument(
-        "--by-position",
-        nargs="?",
-        type=bucket_ends,
-        const=ENDS,
-        metavar="ENDS",
-        help="score decode and prefill in buckets that end at these positions, comma-separated; --steps tokens a "
-        f"bucket, prompts as long as needed (ENDS: {','.join(map(str, ENDS))})",
+    buckets = (
+        "score decode and prefill in buckets that end at these positions, comma-separated; --steps tokens a bucket, "
+        f"prompts as long as needed (ENDS: {','.join(map(str, ENDS))})"
     )
+    group.add_argument("--by-position", nargs="?", type=bucket_ends, const=ENDS, metavar="ENDS", help=buckets)
 
 
 def bucket_ends(value: str) -> tuple[int, ...]:
