@@ -16,7 +16,7 @@ import torch
 import ttnn
 
 from golden_mesh.arithmetic.engine import BFLOAT16, keep, round_away, to_bfloat16
-from golden_mesh.arithmetic.parts import in_parts
+from golden_mesh.arithmetic.parts import constant, in_parts
 from golden_mesh.arithmetic.plain import in_float32, same
 from golden_mesh.rounding import BLOCK, round_to
 
@@ -29,6 +29,7 @@ def _unrounded(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
 
 # Moves only ties away from zero: a value of 8 bits that is no tie is further than this from a tie.
 _AWAY = 1 + 2.0**-12
+_ONE = constant(1)
 
 
 @in_float32(_unrounded)
@@ -50,6 +51,8 @@ def pack(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
 
 
 def _to_bfloat16(values: torch.Tensor) -> torch.Tensor:
+    if math.isfinite(values.sum()):  # with a last bit of 1 no value is a tie, but infinity is NaN
+        return (values.contiguous().view(torch.int32) | _ONE).view(torch.float32).bfloat16()
     return to_bfloat16(nan_to_infinity(values)).bfloat16()
 
 

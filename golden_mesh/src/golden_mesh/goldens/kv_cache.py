@@ -55,9 +55,9 @@ def _places(cache, positions: np.ndarray, page_table, modulo, op: str) -> tuple[
 
 def _check_tiles(tiles: np.ndarray, users: np.ndarray, op: str) -> None:
     """Raise HazardError if two users write into one tile of the cache."""
-    found, first, count = np.unique(tiles, return_index=True, return_counts=True)
-    if len(found) == len(tiles):
+    if len(set(tiles.tolist())) == len(tiles):
         return
+    _, first, count = np.unique(tiles, return_index=True, return_counts=True)
     rows = users[tiles == tiles[first[count > 1].min()]].tolist()
     meet("rows of one tile", op, f"rows {rows} of the update go into one tile of 32 positions of the cache")
 
@@ -119,8 +119,10 @@ def paged_fused_update_cache(
     """paged_update_cache of keys and values in one op."""
     positions = _positions(update_idxs, update_idxs_tensor)[: input_tensor1.shape[1]]
     op = "ttnn.experimental.paged_fused_update_cache"
-    _write(cache_tensor1, input_tensor1, _places(cache_tensor1, positions, page_table, None, op), store)
-    places = _places(cache_tensor2, positions, page_table, None, op)
+    places = _places(cache_tensor1, positions, page_table, None, op)
+    _write(cache_tensor1, input_tensor1, places, store)
+    if cache_tensor2.shape != cache_tensor1.shape:
+        places = _places(cache_tensor2, positions, page_table, None, op)
     _write(cache_tensor2, input_tensor2, places, lambda rows: store(rows, "cache_tensor2"))
 
 

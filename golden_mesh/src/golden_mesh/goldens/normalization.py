@@ -47,7 +47,8 @@ def _mean(x: torch.Tensor, kernel: Kernel, program_config) -> torch.Tensor:
     if not 0 < shard < width:
         mean = sums_of_rows(x, kernel) / width
         return mean if kernel.wide else engine.keep(mean, engine.BFLOAT16)
-    parts = F.pad(x, (0, -width % shard)).unflatten(-1, (-1, shard))
+    x = F.pad(x, (0, -width % shard)) if width % shard else x
+    parts = x.unflatten(-1, (-1, shard))
     cores = parts.shape[-2]
     sums = _left(sums_of_rows(parts, kernel, nearest(cores / width)).squeeze(-1), kernel)
     sums = sums.gather(-1, _from_own_core(sums.shape[:-1].numel(), cores, program_config.block_h).view(sums.shape))
