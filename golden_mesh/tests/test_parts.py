@@ -28,8 +28,9 @@ def operands(request):
 
 def in_small_parts(monkeypatch, call):
     """Return the call's result as a whole, and in parts."""
-    monkeypatch.setattr(parts, "PART", 1 << 30)
+    monkeypatch.setattr(parts, "WHOLE", 1 << 30)
     whole = call()
+    monkeypatch.setattr(parts, "WHOLE", 200)
     monkeypatch.setattr(parts, "PART", 100)
     return whole, call()
 

@@ -197,9 +197,8 @@ def _added(dest: np.ndarray, instructions: Iterator[Instruction]) -> np.ndarray:
             continue  # the eight bits of dest are whole steps
         np.maximum(step, largest, out=step)
         np.multiply(step, _STEP, out=step)
-        terms[0] = held[0]
+        np.multiply(held[0], _TIES_OF_DEST, out=terms[0])
         np.divide(terms, step, out=terms)
-        np.multiply(terms[0], _TIES_OF_DEST, out=terms[0])
         np.add(terms, _HALF, out=terms)
         np.floor(terms, out=terms)
         np.add.reduce(terms, 0, out=held[0])

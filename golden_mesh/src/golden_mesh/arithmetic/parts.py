@@ -6,7 +6,7 @@ from typing import Callable
 
 import torch
 
-PART = 1 << 15
+PART, WHOLE = 1 << 15, 1 << 17  # elements of a part, and of a tensor that is not divided
 
 
 def constant(number: float | int) -> torch.Tensor:
@@ -28,12 +28,12 @@ def common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def in_parts(function: Callable[..., torch.Tensor], *operands: torch.Tensor, rows: bool = False) -> torch.Tensor:
     """Return function(*operands): elementwise over their broadcast shape, or of each row alone."""
     sizes = [x.numel() for x in operands]
-    if math.prod(sizes) <= 2 * PART or max(sizes) <= 2 * PART and len({x.shape for x in operands}) == 1:
+    if math.prod(sizes) <= WHOLE or max(sizes) <= WHOLE and len({x.shape for x in operands}) == 1:
         return function(*operands)
     shape = common_shape(*(x.shape for x in operands))
     size, outer = math.prod(shape), shape[:-1] if rows else shape
     dim = next((dim for dim, extent in enumerate(outer) if extent > 1), None)
-    if size <= 2 * PART or dim is None:
+    if size <= WHOLE or dim is None:
         return function(*operands)
     count = PART * shape[dim] // size
     if count < 2 and math.prod(outer[dim + 1 :]) > 1:
