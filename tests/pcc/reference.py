@@ -1,5 +1,6 @@
 """References for the module tests: Hugging Face's modules in float32 over the tested weights."""
 
+import atexit
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -72,6 +73,7 @@ class Reference:
     def __post_init__(self):
         if self.build is None:  # a shard is packed once for all benches: 1 GB for a layer of the 7B's dims
             object.__setattr__(self, "build", lru_cache(maxsize=None)(builder(self.weights)))
+            atexit.register(self.build.cache_clear)  # else ttnn lists the shards as leaked
 
     @lru_cache(maxsize=None)
     def kept_in(self, recipe: Recipe) -> "Reference":
