@@ -254,12 +254,23 @@ def load_replicas(
     recipe: Recipe,
     *,
     users: int,
-    **options: int,
+    max_seq_len: int,
+    queues: int,
+    speculate: int = 1,
 ) -> list[Replica]:
-    """A replica on each device, together for `users` sequences. options: as in Replica.load."""
-    how = options | {"traced": traces_available()}
+    """A replica on each device, together for `users` sequences."""
     return [
-        Replica.load(device, checkpoint, checkpoint.config, recipe, users=len(range(i, users, len(devices))), **how)
+        Replica.load(
+            device,
+            checkpoint,
+            checkpoint.config,
+            recipe,
+            users=len(range(i, users, len(devices))),
+            max_seq_len=max_seq_len,
+            traced=traces_available(),
+            queues=queues,
+            speculate=speculate,
+        )
         for i, device in enumerate(devices)
     ]
 
