@@ -11,7 +11,7 @@ from ..config import RECIPES, Recipe
 from ..errors import UserError
 from ..files import check_directory, write_json
 from ..plans.machines import Split
-from ..tt.mesh import command_queues, open_replicas
+from ..tt.mesh import open_replicas
 from .divergence import score_decode, score_prefill, score_reading
 from .model import TP_DEFAULT, EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .reference import HuggingFace
@@ -76,7 +76,7 @@ class Evaluation:
         Recipes with 4 bits have a second score, with the quantized weights.
         """
         readings = self._read(self.model)
-        with open_replicas(self.split, queues=command_queues()) as devices:
+        with open_replicas(self.split) as devices:
             for recipe in recipes:
                 yield from self._results(recipe, self.model, "as they are", devices, readings)
                 if self.quantized and _has_four_bits(recipe):
@@ -92,9 +92,7 @@ class Evaluation:
     ) -> Iterator[dict]:
         in_formats = self._read(model, recipe) if self.by_position else readings
         last = self.buckets[-1]  # one context for all buckets: the chunks of attention depend on it
-        with replicas_on(
-            devices, model.checkpoint, recipe, texts=len(last.texts), max_seq_len=last.end, queues=command_queues()
-        ) as replicas:
+        with replicas_on(devices, model.checkpoint, recipe, texts=len(last.texts), max_seq_len=last.end) as replicas:
             for bucket, reading, rounded in zip(self.buckets, readings, in_formats):
                 scores = {"decode": score_decode(replicas, bucket, reading)}
                 kl_of_weights = None

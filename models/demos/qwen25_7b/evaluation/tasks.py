@@ -12,7 +12,7 @@ from ..errors import UserError
 from ..files import check_directory, write_json
 from ..plans.parallel_plan import MAX_USERS
 from ..text.tokenizer import ChatTokenizer
-from ..tt.mesh import command_queues, open_replicas
+from ..tt.mesh import open_replicas
 from .eval import add_out, result_file
 from .model import TP_DEFAULT, EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .questions import questions_task, read_questions
@@ -99,16 +99,14 @@ def _runs(args, names, questions, model, splits) -> Iterator[tuple]:
     tokenizer = ChatTokenizer(model.directory, instruct=args.instruct)
     context = min(args.max_seq_len, model.config.context)
     for split in splits:
-        with open_replicas(split, queues=command_queues()) as devices:
+        with open_replicas(split) as devices:
             for recipe in args.recipes:
                 complain(f"{split}, {recipe.name}")
                 tasks = list(names)
                 if questions:
                     tasks.append(questions_task(questions, instruct=args.instruct, new_tokens=args.max_new_tokens))
                 texts = split.dp * MAX_USERS
-                with replicas_on(
-                    devices, model.checkpoint, recipe, texts=texts, max_seq_len=context, queues=command_queues()
-                ) as replicas:
+                with replicas_on(devices, model.checkpoint, recipe, texts=texts, max_seq_len=context) as replicas:
                     results = simple_evaluate(
                         ReplicaLM(replicas, tokenizer),
                         tasks=tasks,
