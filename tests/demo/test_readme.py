@@ -2,9 +2,9 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from programs import run_python
 
 ROOT = Path(__file__).parents[2]
 # One model is open at a time. A closed one says so, also to an iterator that the program still holds.
@@ -37,13 +37,6 @@ def test_the_python_example_and_the_end_of_a_model(tmp_path):
     (example,) = re.findall(r"```python\n(.*?)```", section, flags=re.S)
     path = os.pathsep.join([f"{ROOT}", f"{ROOT}/golden_mesh/src"])  # like pip install -e
     environment = os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": f"{tmp_path}"}
-    done = subprocess.run(
-        [sys.executable, "-c", example + LIFETIME],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_python("-c", example + LIFETIME, cwd=tmp_path, env=environment)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
     assert done.stdout.splitlines() == [*SAID.search(section).groups(), *LIFETIME_SAID]
