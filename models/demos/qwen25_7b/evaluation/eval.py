@@ -11,7 +11,7 @@ from ..config import RECIPES, Recipe
 from ..errors import UserError
 from ..files import check_directory, write_json
 from ..plans.machines import Split
-from ..tt.mesh import open_replicas
+from ..tt.mesh import command_queues, open_replicas
 from .divergence import score_decode, score_prefill, score_reading
 from .model import TP_DEFAULT, EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .reference import HuggingFace
@@ -76,7 +76,7 @@ class Evaluation:
         Recipes with 4 bits have a second score, with the quantized weights.
         """
         readings = self._read(self.model)
-        with open_replicas(self.split) as devices:
+        with open_replicas(self.split, queues=command_queues()) as devices:
             for recipe in recipes:
                 yield from self._results(recipe, self.model, "as they are", devices, readings)
                 if self.quantized and _has_four_bits(recipe):

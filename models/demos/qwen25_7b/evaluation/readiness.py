@@ -10,7 +10,7 @@ from ..cli.options import Command, add_machine, add_recipes, number
 from ..cli.terminal import markdown, say
 from ..errors import UserError
 from ..text.tokenizer import ChatTokenizer
-from ..tt.mesh import open_replicas
+from ..tt.mesh import command_queues, open_replicas
 from .model import TP_DEFAULT, EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .reference import HuggingFace
 from .texts import ForcedText
@@ -104,7 +104,7 @@ def check_readiness(args: argparse.Namespace) -> None:
         raise UserError(f"--reference {args.reference}: {longest} tokens exceed the context of {model.config.context}")
     backend = choose_backend(args.backend, split)
     rows = []
-    with open_replicas(split) as devices:
+    with open_replicas(split, queues=command_queues()) as devices:
         for recipe in args.recipes:
             with replicas_on(devices, model.checkpoint, recipe, texts=len(entries), max_seq_len=longest) as replicas:
                 tokens, shares = agreement(replicas, entries)

@@ -12,7 +12,7 @@ from ..errors import UserError
 from ..files import check_directory, write_json
 from ..plans.parallel_plan import MAX_USERS
 from ..text.tokenizer import ChatTokenizer
-from ..tt.mesh import open_replicas
+from ..tt.mesh import command_queues, open_replicas
 from .eval import add_out, result_file
 from .model import TP_DEFAULT, EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .questions import questions_task, read_questions
@@ -99,7 +99,7 @@ def _runs(args, names, questions, model, splits) -> Iterator[tuple]:
     tokenizer = ChatTokenizer(model.directory, instruct=args.instruct)
     context = min(args.max_seq_len, model.config.context)
     for split in splits:
-        with open_replicas(split) as devices:
+        with open_replicas(split, queues=command_queues()) as devices:
             for recipe in args.recipes:
                 complain(f"{split}, {recipe.name}")
                 tasks = list(names)
