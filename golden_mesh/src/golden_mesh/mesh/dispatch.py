@@ -16,7 +16,7 @@ from golden_mesh.hazards import checks as hazard_checks
 from golden_mesh.mesh import buffers, config_fields, meshes
 from golden_mesh.mesh.arguments import ON_HOST, host_tensor_refused, on_device, shape_of, substitute, tensors_in
 from golden_mesh.mesh.buffers import bank_bytes
-from golden_mesh.mesh.memory import Slot
+from golden_mesh.mesh.memory import Slot, identity
 from golden_mesh.mesh.steps import Step, memory, run
 from golden_mesh.mesh.trace import Traces
 from golden_mesh.mesh.views import Views
@@ -111,7 +111,7 @@ def call(operation, *args, **kwargs):
         raise missing(name)
     if len(inputs) < len(tensors) and name not in ON_HOST:
         raise host_tensor_refused(operation, args, kwargs)
-    slots = {id(t): slot_of(t) for t in inputs}  # before the call: an op may free or move its inputs
+    slots = {identity(t): slot_of(t) for t in inputs}  # before the call: an op may free or move its inputs
     if golden is not None:
         hazard_checks.check(golden, args, kwargs)
         config_fields.check(name, given)
@@ -139,7 +139,7 @@ def call(operation, *args, **kwargs):
     if not outputs and not inputs:
         return result  # host only
     for tensor in outputs:
-        if id(tensor) not in slots and not (golden and golden.view):
+        if identity(tensor) not in slots and not (golden and golden.view):
             views.forget(tensor.buffer_address())
     written = tuple(map(slot_of, outputs))
     _note(operation, outputs, written, {s.address for s in slots.values()})
@@ -151,7 +151,7 @@ def call(operation, *args, **kwargs):
     read: dict[Slot, None] = {}  # in order
 
     def slot(tensor):
-        found = slots.get(id(tensor))
+        found = slots.get(identity(tensor))
         if found is None and not on_device(tensor):
             return tensor
         found = found or slot_of(tensor)

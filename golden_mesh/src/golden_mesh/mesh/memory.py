@@ -29,6 +29,8 @@ import torch.nn.functional as F
 from golden_mesh.errors import GoldenError, UnknownMemory
 
 TILE = 32  # rows and columns
+# An object's id. id() itself raises an audit event, for which filelock, which huggingface_hub loads, has a hook.
+identity = object.__hash__
 NEVER_WRITTEN = "was allocated and never written"
 PARTLY_WRITTEN = "was allocated and is written only in part"
 
@@ -100,7 +102,7 @@ class Region:
 
 class GoldenMemory:
     def __init__(self):
-        # By device and the id of the buffer type: an enum's own hash takes longer than the rest of a look-up.
+        # By device and the identity of the buffer type: an enum's own hash takes longer than the rest of a look-up.
         self._regions: dict[tuple[int, int], Region] = {}
         self._holders: dict[int, int] = defaultdict(int)  # torch storage -> number of entries with a value in it
 
@@ -112,7 +114,7 @@ class GoldenMemory:
         self, slot: Slot, values: list[torch.Tensor | None], unknown: str | None = None, padding: float | None = None
     ) -> None:
         """Put one value a chip at the slot. Every other entry that overlaps it is removed."""
-        kind = id(slot.buffer_type)
+        kind = identity(slot.buffer_type)
         for device, value in zip(slot.devices, values, strict=True):
             region = self._regions.get((device, kind))
             if region is None:
@@ -184,7 +186,7 @@ class GoldenMemory:
         return values
 
     def _entry(self, device: int, slot: Slot) -> Entry:
-        region = self._regions.get((device, id(slot.buffer_type)))
+        region = self._regions.get((device, identity(slot.buffer_type)))
         entry = region.entries.get(slot.address) if region else None
         if entry is None:
             raise GoldenError(f"chip {device} has no value for {slot}: it was overwritten after it was made")
@@ -213,7 +215,7 @@ class GoldenMemory:
     def free(self, slot: Slot) -> None:
         """Forget the slot's values: its buffer was deallocated."""
         for device in slot.devices:
-            region = self._regions.get((device, id(slot.buffer_type)))
+            region = self._regions.get((device, identity(slot.buffer_type)))
             if region and slot.address in region.entries:
                 self._release(region.remove(slot.address))
 

@@ -10,7 +10,7 @@ from golden_mesh.arithmetic.packer import nan_to_infinity, pack
 from golden_mesh.arithmetic.plain import is_plain
 from golden_mesh.errors import GoldenError
 from golden_mesh.mesh.arguments import substitute
-from golden_mesh.mesh.memory import NEVER_WRITTEN, GoldenMemory, Slot
+from golden_mesh.mesh.memory import NEVER_WRITTEN, GoldenMemory, Slot, identity
 from golden_mesh.mesh.unknown import Shards, as_marks, keep_marks, read_all
 from golden_mesh.registry import Golden
 
@@ -122,7 +122,7 @@ def _run(step: Step, memory) -> None:
 
 def _replicas(count: int, shards: Shards) -> list[list[int]]:
     """Return the chips, as indices below `count`, in groups. Within a group every input is one torch tensor."""
-    held = [map(id, values if len(values) > 1 else values * count) for values in shards if values is not None]
+    held = [map(identity, values if len(values) > 1 else values * count) for values in shards if values is not None]
     if count == 1 or not held:
         return [list(range(count))]
     groups: dict[tuple, list[int]] = {}
