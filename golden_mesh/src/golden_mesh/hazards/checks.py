@@ -54,10 +54,11 @@ def check(golden: Golden, args: tuple, kwargs: Arguments) -> None:
 def _kernel_config(op: str, config, values) -> None:
     if config.math_fidelity == ttnn.MathFidelity.Invalid:
         meet("no math fidelity", op, "compute_kernel_config names no math_fidelity")
-    devices = (value.device() for value in values if isinstance(value, ttnn.Tensor))  # None: on the host
-    chip = next((device.arch().name for device in devices if device is not None), "WORMHOLE_B0")
-    if config.math_fidelity == ttnn.MathFidelity.HiFi4 and config.fp32_dest_acc_en and chip == "WORMHOLE_B0":
-        meet("HiFi4 with a float32 dest", op, "math_fidelity=HiFi4 with fp32_dest_acc_en=True")
+    if config.math_fidelity == ttnn.MathFidelity.HiFi4 and config.fp32_dest_acc_en:
+        devices = (value.device() for value in values if isinstance(value, ttnn.Tensor))  # None: on the host
+        chip = next((device.arch().name for device in devices if device is not None), "WORMHOLE_B0")
+        if chip == "WORMHOLE_B0":
+            meet("HiFi4 with a float32 dest", op, "math_fidelity=HiFi4 with fp32_dest_acc_en=True")
 
 
 def _composite(given: Arguments) -> bool:
