@@ -92,7 +92,9 @@ def product(a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: b
         a, b = F.pad(a, (0, padding)), F.pad(b, (0, 0, 0, padding))
     batch = max(len(a), len(b))
     a, b = (x if len(x) == batch else x.expand(batch, -1, -1) for x in (a, b))
-    a = a.float().numpy().transpose(2, 0, 1)[..., None]  # [K, B, M, 1]
+    rows, inner = a.shape[1:]
+    transposed = a.float().reshape(batch * rows, inner).t().contiguous()  # numpy's copy takes three times as long
+    a = transposed.numpy().reshape(inner, batch, rows, 1)  # [K, B, M, 1]
     b = b.float().numpy().swapaxes(0, 1)[:, :, None]  # [K, B, 1, N]
     result = np.empty((batch, a.shape[2], b.shape[3]), np.float32)
     columns = min(result.shape[2], COLUMNS)

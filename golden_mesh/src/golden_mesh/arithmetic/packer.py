@@ -108,5 +108,5 @@ def _cut_to_four_bits(values: torch.Tensor) -> torch.Tensor:
     step = (largest.view(torch.int32) & (0xFF << 23)).view(
         torch.float32
     ) / 4  # 3 bits: 1, 1/2 and 1/4 of its power of two
-    cut = torch.trunc(blocks / step.clamp(min=torch.finfo(torch.float32).tiny)) * step
+    cut = torch.trunc(blocks / step.clamp(min=torch.finfo(torch.float32).tiny)).add_(0) * step  # no zero has a sign
     return cut.flatten(-2)[..., :width].bfloat16()
