@@ -82,8 +82,9 @@ def test_every_token_is_computed_once_and_cached_blocks_are_not_written(call):
         keys = values.key_rows.view(batch.sequences, KV_HEADS, each)  # as k lies
         assert (keys % CONTEXT).equal(values.positions.expand_as(keys))
         assert (keys // CONTEXT == torch.arange(KV_HEADS)[:, None]).all()
+        filled = values.fill_table.tolist()
         for row, (token, position) in enumerate(zip(tokens, positions)):
-            place = int(values.fill_table[row // each, row % each // block]), row % each % block
+            place = filled[row // each][row % each // block], row % each % block
             if place[0] != NO_BLOCK:
                 assert place[0] not in protected, "another sequence may read this block"
                 cache[place] = token
