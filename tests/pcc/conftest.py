@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.config import QWEN25_7B
-from tests.pcc.reference import Reference
+from tests.pcc.reference import BUILDS, Reference
 from tests.pcc.reference import reference as reference_of
 
 
@@ -40,9 +40,11 @@ def vocabulary(size) -> torch.Tensor:
 
 @pytest.fixture(scope="module", autouse=True)
 def programs(mesh_device):
-    """Clear the program cache after each file.
+    """Clear the program cache and the packed weights after each file.
 
     A compiled reduce-scatter keeps semaphores, and L1 has room for those of one model.
     """
     yield
     mesh_device.clear_program_cache()
+    for build in BUILDS:
+        build.cache_clear()

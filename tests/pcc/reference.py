@@ -28,6 +28,7 @@ TWO_LAYERS = replace(QWEN25_7B, num_hidden_layers=2, vocab_size=8192, bos_token_
 # scale.
 PEAK = 1.5
 
+BUILDS = []  # of all references: tests/pcc/conftest.py empties their caches after each file
 rounded_layer = lru_cache(maxsize=None)(in_recipe.rounded_layer)  # 0.9 GB for the 7B's dims
 
 
@@ -71,8 +72,9 @@ class Reference:
     build: Optional[BuildShard] = None  # default: from the weights
 
     def __post_init__(self):
-        if self.build is None:  # a shard is packed once for all benches: 1 GB for a layer of the 7B's dims
+        if self.build is None:  # a shard is packed once for a file's benches: 1 GB for a layer of the 7B's dims
             object.__setattr__(self, "build", lru_cache(maxsize=None)(builder(self.weights)))
+            BUILDS.append(self.build)
             atexit.register(self.build.cache_clear)  # else ttnn lists the shards as leaked
 
     @lru_cache(maxsize=None)
