@@ -85,11 +85,11 @@ def first_fitting(plans: Iterable[PrefillPlan], room: int, *ops: str) -> Prefill
     """The first plan with footprints of `ops` that fit L1; default: of all ops."""
     least, plan = None, None
     for plan in plans:
-        footprints = (f for cached in (False, True) for f in prefill_footprints(plan, cached))
-        worst = max((f for f in footprints if not ops or f.op in ops), key=lambda footprint: footprint.bytes)
-        if worst.bytes <= room:
+        footprints = (f for cached in (False, True) for f in prefill_footprints(plan, cached) if not ops or f.op in ops)
+        larger = next((footprint for footprint in footprints if footprint.bytes > room), None)
+        if larger is None:
             return plan
-        least = min(least or worst, worst, key=lambda footprint: footprint.bytes)
+        least = min(least or larger, larger, key=lambda footprint: footprint.bytes)
     raise PrefillDoesNotFit(
         f"prefill of {plan.rows} rows with tp {plan.layer.parallel.tp}: {least.op} takes {least.bytes:,} bytes of a "
         f"core's L1, {room:,} are there: use more chips a replica (tp)"
