@@ -92,7 +92,9 @@ class Evaluation:
     ) -> Iterator[dict]:
         in_formats = self._read(model, recipe) if self.by_position else readings
         last = self.buckets[-1]  # one context for all buckets: the chunks of attention depend on it
-        with replicas_on(devices, model.checkpoint, recipe, texts=len(last.texts), max_seq_len=last.end) as replicas:
+        with replicas_on(
+            devices, model.checkpoint, recipe, texts=len(last.texts), max_seq_len=last.end, queues=command_queues()
+        ) as replicas:
             for bucket, reading, rounded in zip(self.buckets, readings, in_formats):
                 scores = {"decode": score_decode(replicas, bucket, reading)}
                 kl_of_weights = None

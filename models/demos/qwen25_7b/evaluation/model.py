@@ -11,7 +11,7 @@ from ..plans.machines import Split, machine
 from ..plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from ..reference.small import SMALL_CHECKPOINT
 from ..text.tokenizer import ChatTokenizer
-from ..tt.mesh import command_queues, describe_backend, select_backend
+from ..tt.mesh import describe_backend, select_backend
 from ..weights.checkpoint import Checkpoint
 from .smollm2 import cached_smollm2
 
@@ -67,16 +67,16 @@ def choose_backend(backend: str, split: Split) -> str:
 
 @contextmanager
 def replicas_on(
-    devices: list, checkpoint: Checkpoint, recipe: Recipe, *, texts: int, max_seq_len: int
+    devices: list, checkpoint: Checkpoint, recipe: Recipe, *, texts: int, max_seq_len: int, queues: int
 ) -> Iterator[list]:
-    """Load the Replicas that `texts` texts at a time need, one on each device.
+    """Load the Replicas that `texts` texts at a time need, one on each device. queues: of the open devices.
 
     On exit the devices' memory is free again, for a model with another recipe.
     """
     from ..engine.replica import load_replicas
 
     count = min(len(devices), -(-texts // MAX_USERS))
-    users, queues = min(texts, MAX_USERS * count), command_queues()
+    users = min(texts, MAX_USERS * count)
     replicas = load_replicas(devices[:count], checkpoint, recipe, users=users, max_seq_len=max_seq_len, queues=queues)
     try:
         yield replicas

@@ -106,7 +106,9 @@ def _runs(args, names, questions, model, splits) -> Iterator[tuple]:
                 if questions:
                     tasks.append(questions_task(questions, instruct=args.instruct, new_tokens=args.max_new_tokens))
                 texts = split.dp * MAX_USERS
-                with replicas_on(devices, model.checkpoint, recipe, texts=texts, max_seq_len=context) as replicas:
+                with replicas_on(
+                    devices, model.checkpoint, recipe, texts=texts, max_seq_len=context, queues=command_queues()
+                ) as replicas:
                     results = simple_evaluate(
                         ReplicaLM(replicas, tokenizer),
                         tasks=tasks,

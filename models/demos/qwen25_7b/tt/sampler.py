@@ -106,8 +106,10 @@ class TtSampler:
         self.shards = model_config.logits_shards
         self.full = TtFullSampler(mesh_device, model_config)
         missing = [topk_columns(columns) - columns for _, columns in self.shards]
-        # [1, 1, 32, missing] of -inf each; 0 where nothing is missing
-        self.paddings = [n and replicate(torch.full((1, 1, MAX_USERS, n), -torch.inf), mesh_device) for n in missing]
+        # [1, 1, 32, missing] of -inf each; None where nothing is missing
+        self.paddings = [
+            replicate(torch.full((1, 1, MAX_USERS, n), -torch.inf), mesh_device) if n else None for n in missing
+        ]
         vocab = model_config.parallel.vocab
         firsts = [first + chip * vocab for chip in range(self.chips) for first, _ in self.shards]
         of_candidates = torch.tensor(firsts).repeat_interleave(CANDIDATES)
@@ -210,9 +212,11 @@ class TtSampler:
         """
         best = []
         for padding, of_shard in zip(self.paddings, logits, strict=True):
-            wide = ttnn.concat([of_shard, padding], dim=-1, memory_config=L1) if padding else of_shard
+            wide = of_shard
+            if padding is not None:
+                wide = ttnn.concat([of_shard, padding], dim=-1, memory_config=L1)
             best.append(ttnn.topk(wide, CANDIDATES, dim=-1, stable=True, memory_config=L1))
-            if padding:
+            if padding is not None:
                 free(wide)
         values, indices = (_concat(list(parts)) for parts in zip(*best))
         indices32 = ttnn.typecast(indices, ttnn.uint32)
