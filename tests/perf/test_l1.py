@@ -28,12 +28,14 @@ def config(size):
     return cut("7B")
 
 
-CASES = "step", "prefill", "prefill after a cached prefix", "prefill, output bias"
+CASES = "step", "prefill", "prefill after a cached prefix", "prefill, output bias", "padded heads after a cached prefix"
 
 
 @pytest.fixture(scope="module", params=CASES)
 def mapped(request, mesh_device, config) -> L1Map:
     config = replace(config, o_bias="bias" in request.param)
+    if "padded" in request.param:
+        config = replace(config, head_dim=config.head_dim - 8)
     if request.param == "step":
         return map_step(mesh_device, config, PERFORMANCE, 32)
     return map_prefill(mesh_device, config, PERFORMANCE, 256, cached_prefix="cached" in request.param)

@@ -80,8 +80,6 @@ def _ring(op: str) -> None:
 def _outer_dims(op: str, given: Arguments) -> None:
     """The kernels count the dims from -6 outward as one, which they can repeat as a whole only."""
     shapes = [list(v.shape) for v in given.values() if isinstance(v, ttnn.Tensor) and len(v.shape) > 5]
-    if len(shapes) < 2:
-        return
     sizes = [math.prod(shape[:-5]) for shape in shapes]
     if len({size for size in sizes if size > 1}) > 1:
         meet("broadcast at dim -6 beyond rank 6", op, f"shapes {shapes}")

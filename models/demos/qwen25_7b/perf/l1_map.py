@@ -22,6 +22,7 @@ LAUNCHES = {
     "rotary": ("RotaryEmbeddingLlamaFusedQK", "RotaryEmbeddingLlama"),
     "center keys": ("Embeddings", "BinaryNg"),
     "cache": ("PagedFusedUpdateCache", "PagedUpdateCache", "Typecast", "PagedFillCache"),
+    "scale q": ("BinaryNg",),
     ATTENTION: ("SdpaDecode", "SDPA"),
     "onto cores": ("InterleavedToSharded",),
     "heads side by side": ("NLPConcatHeadsDecode", "NLPConcatHeads"),

@@ -153,9 +153,9 @@ def _prefill_ops(plan: PrefillPlan, cached_prefix: bool) -> Iterator[Op]:
     qkv = ("qkv", spread(q_width + 2 * kv_width))
     q, k, v = ("q", spread(q_width)), ("k", spread(kv_width)), ("v", spread(kv_width))
     copies = [("k in 8 bits", spread(kv_width, kv_format))] * (kv_format != "bfloat16")
-    place, columns, name = on_cores if plan.o.out_sharded else spread, hidden // chips, "sum of a chip's columns"
-    scattered = name, place(columns)
-    rounded = f"{name} in {plan.gathered}", place(columns, plan.gathered)
+    place, columns = on_cores if plan.o.out_sharded else spread, hidden // chips
+    scattered = "sum of a chip's columns", place(columns)
+    rounded = f"sum of a chip's columns in {plan.gathered}", place(columns, plan.gathered)
     total = "sum", on_cores(hidden, plan.gathered)
 
     def result(name: str, matmul: PrefillMatmul) -> Tensor:
@@ -199,6 +199,10 @@ def _prefill_ops(plan: PrefillPlan, cached_prefix: bool) -> Iterator[Op]:
         yield footprint("center keys", 0, q, k, v, ("rows of the table", k[1]))
     yield footprint("cache", 0, q, k, v, *copies)
     if cached_prefix:
+        if head_dim != config.head_dim:
+            scaled = ("q scaled", q[1])
+            yield footprint("scale q", 0, q, scaled)
+            q = scaled
         heads, attended = ("attention, head by head", q[1]), ("attention", q[1])
         buffers = _attention_buffers(plan, plan.k_chunk_size, kv_format)
         yield footprint(ATTENTION, buffers, q, heads)
