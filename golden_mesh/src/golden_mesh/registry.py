@@ -18,6 +18,8 @@ A golden may have these keyword parameters beside its op's own:
 - `paddings`: the values in the padding of the tensor arguments' tiles, by parameter. None: unknown.
 - `rewrite`: a function (parameter, values) for an op that overwrites an input beside its result.
 - `store`: a function that packs values to the dtype of the tensor that is written in place.
+
+Chips of different values may be computed in one call (`stacks`, `lists`): small ones take as long as one chip.
 """
 
 import inspect
@@ -67,6 +69,8 @@ class Golden:
     unread: bool = False  # the op does not read the tensors that it writes in place
     view: bool = False  # the op may return its input's own memory under another shape
     pads: str | float | None = None  # value in the padding of the result's tiles, or the parameter that has it
+    stacks: tuple[str, ...] = ()  # parameters of which the golden takes [chips, ...], too; then so are its results
+    lists: tuple[str, ...] = ()  # parameters that are then a list of the chips' tensors
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -155,6 +159,11 @@ class Golden:
         found = self.signature.parameters.values()
         return self.keywords.union(p.name for p in found if p.default is p.empty) - EXTRAS
 
+    @property
+    def at_once(self) -> bool:
+        """Whether one call computes several chips."""
+        return bool(self.stacks or self.lists)
+
     @cached_property
     def wants(self) -> frozenset[str]:
         return self.keywords & EXTRAS
@@ -170,7 +179,13 @@ GOLDENS: dict[str, Golden] = {}
 
 
 def golden(
-    *names: str, writes: str = "", unread: bool = False, view: bool = False, pads: str | float | None = None
+    *names: str,
+    writes: str = "",
+    unread: bool = False,
+    view: bool = False,
+    pads: str | float | None = None,
+    stacks: str = "",
+    lists: str = "",
 ) -> Callable:
     """Register the function as the golden of the ops named, per chip.
 
@@ -180,11 +195,17 @@ def golden(
       The golden then gets None for these tensors.
     - view: the op may return its input's memory. The golden computes the copy for the other case.
     - pads: the value in the padding of the result's tiles, or the parameter that has it. By default it is unknown.
+    - stacks: parameters that may have a dim more, of chips, before their own, and equal ranks. Results have it, too.
+      Tensors of other parameters are the same on all of these chips.
+    - lists: parameters that are then lists of the chips' tensors: what is too large to be copied, as weights.
     """
 
     def register(function: Callable) -> Callable:
+        at_once = {"stacks": tuple(stacks.split()), "lists": tuple(lists.split())}
         for name in names:
-            GOLDENS[name] = Golden(name, function, tuple(writes.split()), unread=unread, view=view, pads=pads)
+            GOLDENS[name] = Golden(
+                name, function, tuple(writes.split()), unread=unread, view=view, pads=pads, **at_once
+            )
         return function
 
     return register

@@ -101,7 +101,7 @@ class Chips:
         tensors = [self.put_input(value, **how) for value in inputs]
         before = [self.get(tensor) for tensor in tensors]
         copies = [ttnn.clone(tensors[0])] if in_place else []
-        call, want = (_function(each, len(inputs), names or {}) for each in (call, want))
+        call, want = (function_of(each, len(inputs), names or {}) for each in (call, want))
         got = call(*tensors)
         wide = [[v.double() if v.is_floating_point() else v.long() for v in x] for x in before]
         wanted = [want(*values) for values in zip(*wide, strict=True)]
@@ -114,7 +114,7 @@ class Chips:
             assert_within(result, list(values), error, steps, to or how.get("dtype"), special)
 
 
-def _function(of, count: int, names: dict):
+def function_of(of, count: int, names: dict):
     """A function, or that of an expression of the first `count` of x, y, z, u, v and w.
 
     It may have `names`, EXACT, the layouts, sharded and cores.

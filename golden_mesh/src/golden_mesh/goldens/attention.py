@@ -20,7 +20,7 @@ HIDES = -1e4  # a score that hides its key, whatever the scale
 TILE = 32
 
 
-@golden("ttnn.transformer.scaled_dot_product_attention")
+@golden("ttnn.transformer.scaled_dot_product_attention", stacks="input_tensor_q input_tensor_k input_tensor_v")
 def scaled_dot_product_attention(
     input_tensor_q,
     input_tensor_k,
@@ -47,19 +47,18 @@ def scaled_dot_product_attention(
     """
     attn_mask = whole_mask("scaled_dot_product_attention", attn_mask, paddings)
     attend = Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
-    windows = None if cu_window_seqlens is None else _windows(cu_window_seqlens.tolist(), input_tensor_q.shape[2])
+    windows = None if cu_window_seqlens is None else _windows(cu_window_seqlens.tolist(), input_tensor_q.shape[-2])
     start = 0 if is_causal else None
     y = attend(
-        input_tensor_q,
-        input_tensor_k,
-        input_tensor_v,
+        *(x.flatten(0, -4) for x in (input_tensor_q, input_tensor_k, input_tensor_v)),
         start=start,
         mask=attn_mask,
         windows=windows,
         sliding=sliding_window_size,
         sink=attention_sink,
     )
-    return y.transpose(1, 2).flatten(2).unsqueeze(1) if output_concat_heads else y
+    y = y.unflatten(0, input_tensor_q.shape[:-3])
+    return y.transpose(-3, -2).flatten(-2).unsqueeze(-3) if output_concat_heads else y
 
 
 def whole_mask(
@@ -180,7 +179,8 @@ class Attention:
         q = q.unflatten(1, (k.shape[1], -1))  # [B, kv heads, heads a kv head, rows, dim]
         q = engine.source_b(q, self.kernel) if self.kernel.wide else q
         if mask is not None:
-            masks = mask.expand(batch, heads, -1, -1).unflatten(1, (k.shape[1], -1)).clamp(min=flash.HIDDEN)
+            mask = mask.repeat(batch // len(mask), 1, 1, 1).clamp(min=flash.HIDDEN)  # batch: of stacked chips, too
+            masks = mask.expand(-1, heads, -1, -1).unflatten(1, (k.shape[1], -1))
         state = None
         for at in range(0, length, self.keys):
             first = 0 if start is None else max(0, at - start) // self.queries * self.queries  # earlier rows see no key

@@ -74,7 +74,11 @@ def scaled_dot_product_attention_decode(
     return way.attend(input_tensor_q, keys_and_values, shown, out)
 
 
-@golden("ttnn.transformer.paged_scaled_dot_product_attention_decode")
+@golden(
+    "ttnn.transformer.paged_scaled_dot_product_attention_decode",
+    stacks="input_tensor_q",
+    lists="input_tensor_k input_tensor_v",
+)
 def paged_scaled_dot_product_attention_decode(
     input_tensor_q,
     input_tensor_k,
@@ -99,33 +103,41 @@ def paged_scaled_dot_product_attention_decode(
     spec_multi_pos_tiles: tokens of a user. Each has a tile of 32 heads and a position: q [1, B, tokens x 32, dim],
     positions [B x tokens]. A user's positions do not decrease. All its tokens read the chunks of its last one.
     """
-    capacity = page_table_tensor.shape[-1] * input_tensor_k.shape[2]
+    caches = [x if isinstance(x, list) else [x] for x in (input_tensor_k, input_tensor_v)]
+    cache, chips = caches[0][0], len(caches[0])
+    capacity = page_table_tensor.shape[-1] * cache.shape[2]
     op = "paged_scaled_dot_product_attention_decode"
     attn_mask = whole_mask(op, attn_mask, paddings, capacity)
     positions = None if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
-    tokens, q, tables = spec_multi_pos_tiles or 1, input_tensor_q, page_table_tensor
+    tokens, tables = spec_multi_pos_tiles or 1, page_table_tensor
+    q = input_tensor_q.reshape(chips, *input_tensor_q.shape[-3:])
     if spec_multi_pos_tiles:  # from here on each token is a user
-        q = q.reshape(1, q.shape[1] * tokens, TILE, q.shape[3])
+        q = q.reshape(chips, q.shape[1] * tokens, TILE, q.shape[3])
         tables = tables.repeat_interleave(tokens, 0)
     tables = tables.numpy()
     lengths = _lengths(q, positions, is_causal, capacity)
     read = _lengths_read(lengths, tokens)
 
     def keys_and_values(users, chunk, order):
-        blocks = blocks_of(tables[users], read[users], input_tensor_k)
-        _check_last_chunks(tables[users], read[users], chunk, input_tensor_k, users)
-        caches = (input_tensor_k, input_tensor_v)
-        units = _units_of_chunks(input_tensor_k, blocks, chunk, order)
-        return (_chunks(cache, units, chunk) for cache in caches)
+        blocks = blocks_of(tables[users], read[users], cache)
+        _check_last_chunks(tables[users], read[users], chunk, cache, users)
+        units = _units_of_chunks(cache, blocks, chunk, order)
+        return (torch.cat([_chunks(of_chip, units, chunk) for of_chip in each], 1) for each in caches)
 
     if program_config is None:  # ttnn's own: 32 keys at a time, one core for each head
         grid = ttnn.CoreCoord(8, 8)
         program_config = ttnn.SDPAProgramConfig(compute_with_storage_grid_size=grid, q_chunk_size=32, k_chunk_size=32)
         program_config.max_cores_per_head_batch = 1
-    way = _way(input_tensor_q, input_tensor_k, is_causal, scale, program_config, compute_kernel_config, dtypes)
+    way = _way(input_tensor_q, cache, is_causal, scale, program_config, compute_kernel_config, dtypes)
     window = _window(sliding_window_size, is_causal)
-    shown = _Shown(lengths, window, attn_mask, attention_sink, read)
-    return way.attend(q, keys_and_values, shown, out).reshape(out.shape)
+    heads, sink = q.shape[2], attention_sink
+    if chips > 1 and attn_mask is not None:  # their heads are computed as one chip's
+        attn_mask = attn_mask[:, :, :heads].repeat(1, 1, chips, 1)
+    if chips > 1 and sink is not None:
+        sink = _of_heads(sink, heads).repeat(chips)
+    shown = _Shown(lengths, window, attn_mask, sink, read)
+    y = way.attend(q.transpose(0, 1).flatten(1, 2)[None], keys_and_values, shown, out)
+    return y[0].unflatten(1, (chips, heads)).transpose(0, 1).reshape(*input_tensor_q.shape[:-3], *out.shape[-3:])
 
 
 def _units_of_chunks(cache: torch.Tensor, blocks: np.ndarray, chunk: int, order: Schedule) -> np.ndarray:
@@ -192,7 +204,7 @@ def _window(size: int | None, is_causal: bool) -> int | None:
 
 
 def _way(q, k, is_causal: bool, scale, program_config, compute_kernel_config, dtypes) -> "_Decode":
-    users, heads, dim = q.shape[1:]
+    users, heads, dim = q.shape[-3:]
     config, kernel = compute_kernel_config, Kernel.of(compute_kernel_config, "HiFi2", approximate=True)
     half_tiles = is_causal and heads <= HALF_TILE and dtypes["input_tensor_q"] == ttnn.bfloat16
     cores = most = GRID

@@ -193,7 +193,7 @@ for _name, _function in {
     "logaddexp2": in_double(torch.logaddexp2),
     "xlogy": xlogy,
 }.items():
-    golden(f"ttnn.{_name}")(_binary(_function))
+    golden(f"ttnn.{_name}", stacks="input_tensor_a input_tensor_b")(_binary(_function))
 
 
 def _binary_with_input_b(function: Callable) -> Callable:

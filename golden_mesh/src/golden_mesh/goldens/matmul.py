@@ -36,8 +36,7 @@ def biased(result, bias, kernel: Kernel):
     """Add the bias to the packed sum. The bias has one row for all rows, or a row for each."""
     if bias is None:
         return result
-    rows = bias.reshape(-1, bias.shape[-1])[: result.shape[-2]]
-    rows = rows.reshape((1,) * (max(bias.dim(), result.dim()) - 2) + rows.shape)
+    rows = bias if bias.dim() == 1 else bias[..., : result.shape[-2], :]
     return engine.add_in_float32_dest(result, rows) if kernel.wide else engine.add(result, rows)
 
 
@@ -78,7 +77,12 @@ def _block(a, b, kernel: Kernel, formats, configs, chip, program_config=None, co
     return Choice(m, k, n, *batches, *configs, (of_a, of_b, max(of_sums, of_result), *of_bias), chip).block(core_grid)
 
 
-@golden("ttnn.linear")
+def _stacked(biases: list[torch.Tensor], rank: int) -> torch.Tensor:
+    """Return [chips, ..., rows, N] of this rank."""
+    return torch.stack([bias.reshape((1,) * (rank - 1 - bias.dim()) + bias.shape) for bias in biases])
+
+
+@golden("ttnn.linear", lists="input_tensor_a input_tensor_b bias")
 def linear(
     input_tensor_a,
     input_tensor_b,
@@ -104,25 +108,30 @@ def linear(
     - An activation in the program config works on dest. With a core grid `activation` does, too. Else it is an op.
     - ttnn.add adds a bias that the kernel does not: after an activation in the program config, before `activation`.
     """
-    a = input_tensor_a.transpose(-1, -2) if transpose_a else input_tensor_a
-    b = input_tensor_b.transpose(-1, -2) if transpose_b else input_tensor_b
+    chips = isinstance(input_tensor_b, list)
+    pairs = list(zip(input_tensor_a, input_tensor_b)) if chips else [(input_tensor_a, input_tensor_b)]
+    pairs = [(a.mT if transpose_a else a, b.mT if transpose_b else b) for a, b in pairs]
+    (a, b), one_bias = pairs[0], bias[0] if chips and bias is not None else bias
     configured = core_grid is not None or program_config is not None
     kernel = _kernel(compute_kernel_config, dtypes, "input_tensor_a", "input_tensor_b", out, configured)
-    in_dest = bias if bias is not None and _adds_in_dest(bias, b, program_config, core_grid, configs) else None
+    in_dest = bias is not None and _adds_in_dest(one_bias, b, program_config, core_grid, configs)
     names = ["input_tensor_a", "input_tensor_b"]
-    formats = [*map(dtypes.get, names), out.dtype, *(() if in_dest is None else [dtypes["bias"]])]
+    formats = [*map(dtypes.get, names), out.dtype, *([dtypes["bias"]] if in_dest else ())]
     memory = configs and [configs[name] for name in (*names, "out")]
     block = _block(a, b, kernel, formats, memory, chip, program_config, core_grid)
-    result = product(a, b, kernel, block=block, biased=in_dest is not None)
-    if in_dest is not None and result.shape[-2:] != out.shape[-2:]:
+    products = [product(a, b, kernel, block=block, biased=in_dest) for a, b in pairs]
+    result = torch.stack(products) if chips else products[0]
+    if chips and bias is not None:
+        bias = _stacked(bias, result.dim())
+    if in_dest and result.shape[-2:] != out.shape[-2:]:
         meet("bias of more rows than the product", "ttnn.linear", f"bias {list(bias.shape)} for {list(result.shape)}")
         result = F.pad(result, (0, 0, 0, out.shape[-2] - result.shape[-2]))  # x's padding is taken for zeros
-    result = biased(result, in_dest, kernel)
+    result = biased(result, bias if in_dest else None, kernel)
     at_once = getattr(program_config, "fused_activation", None)
-    if core_grid is not None and in_dest is bias:
+    if core_grid is not None and (in_dest or bias is None):
         at_once, activation = activation, None
     result = activated(result, at_once, kernel)
-    if in_dest is not bias:
+    if bias is not None and not in_dest:
         if at_once not in (None, ""):
             meet("bias after a fused activation", "ttnn.linear", f"bias {list(bias.shape)} for {list(out.shape)}")
         formats = {"a": out.dtype, "b": dtypes["bias"]}
@@ -130,7 +139,7 @@ def linear(
     return result if activation in (None, "") else activate(pack(result, out.dtype), activation)
 
 
-@golden("ttnn.matmul")
+@golden("ttnn.matmul", lists="input_tensor_a input_tensor_b")
 def matmul(
     input_tensor_a,
     input_tensor_b,

@@ -46,7 +46,7 @@ def _per_user(table: torch.Tensor) -> torch.Tensor:
     return table[:, :, :1]
 
 
-@golden("ttnn.experimental.rotary_embedding_llama")
+@golden("ttnn.experimental.rotary_embedding_llama", stacks="input_tensor")
 def rotary_embedding_llama(
     input_tensor, cos_cache, sin_cache, trans_mat, *, is_decode_mode=False, compute_kernel_config=None
 ):
@@ -54,18 +54,18 @@ def rotary_embedding_llama(
     matrix, kernel = _matrix(trans_mat), _kernel(compute_kernel_config)
     if is_decode_mode:
         return _turn(input_tensor, _per_user(cos_cache), _per_user(sin_cache), matrix, kernel)
-    rows = input_tensor.shape[2]
+    rows = input_tensor.shape[-2]
     return _turn(input_tensor, cos_cache[:, :, :rows], sin_cache[:, :, :rows], matrix, kernel)
 
 
-@golden("ttnn.experimental.rotary_embedding_llama_fused_qk")
+@golden("ttnn.experimental.rotary_embedding_llama_fused_qk", stacks="q_input_tensor k_input_tensor")
 def rotary_embedding_llama_fused_qk(
     q_input_tensor, k_input_tensor, cos_cache, sin_cache, trans_mat, *, compute_kernel_config=None
 ):
     """q [1, B, heads, dim], k [1, B, kv heads, dim], cos [1, 2B, 1, dim]: B entries for q's cores, then B for
     k's.
     """
-    users = q_input_tensor.shape[1]
+    users = q_input_tensor.shape[-3]
     cos, sin, matrix = _per_user(cos_cache), _per_user(sin_cache), _matrix(trans_mat)
     kernel = _kernel(compute_kernel_config)
     q = _turn(q_input_tensor, cos[:, :users], sin[:, :users], matrix, kernel)

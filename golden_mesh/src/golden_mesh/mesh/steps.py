@@ -1,5 +1,6 @@
 """Runs the golden function of one op on all chips, from golden memory into golden memory."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -14,6 +15,7 @@ from golden_mesh.mesh.memory import NEVER_WRITTEN, GoldenMemory, Slot, identity
 from golden_mesh.mesh.unknown import Shards, as_marks, keep_marks, read_all
 from golden_mesh.registry import Golden
 
+AT_ONCE = 1 << 18  # elements of a result: chips with smaller ones are computed together
 memory = GoldenMemory()
 
 
@@ -156,7 +158,14 @@ def _run_per_chip(step: Step, shards: Shards, memory) -> None:
     results: list[tuple | None] = [None] * chips
     extras = _extras(step)
     rewritten: dict[str, list] = {}  # inputs by parameter, new values by chip
-    for group in _replicas(len((step.inputs or step.outputs)[0].devices), shards):
+    groups = _replicas(len((step.inputs or step.outputs)[0].devices), shards)
+    if stacked := _stacked(step, shards, [group[0] for group in groups]):
+        rounded = _rounded(step, step.call(stacked, extras), len(groups))
+        for group, *of_group in zip(groups, *(values.unbind() for values in rounded)):
+            for chip in group:
+                results[chip] = of_group
+        groups = []
+    for group in groups:
         if "rewrite" in step.golden.wants:
 
             def rewrite(name, values, group=group):
@@ -172,6 +181,34 @@ def _run_per_chip(step: Step, shards: Shards, memory) -> None:
     for name, values in rewritten.items():
         slot = step.bound[name]
         memory.write(slot, [_packed(step.golden, value, slot.dtype) for value in values])
+
+
+def _stacked(step: Step, shards: Shards, chips: list[int]) -> list | None:
+    """Return the inputs of these chips for one call of the golden (registry.py). None: each chip needs a call."""
+    golden = step.golden
+    if not golden.at_once or len(chips) == 1 or len(chips) * math.prod(step.outputs[0].shape) > AT_ONCE:
+        return None
+    ways: dict[Slot, str | None] = {}
+    for name, slot in step.tensors.items():
+        way = "list" if name in golden.lists else "stack" if name in golden.stacks else None
+        if ways.setdefault(slot, way) != way:
+            return None
+    rank = max([len(slot.shape) for slot, way in ways.items() if way == "stack"], default=0)
+    found: list = []
+    for slot, held in zip(step.inputs, shards):
+        values = [held[chip] for chip in chips] if len(held) > 1 else held * len(chips)
+        one = all(value is values[0] for value in values)
+        way = ways.get(slot)
+        if way == "list":
+            found.append(values)
+        elif way == "stack":
+            stack = values[0].expand(len(chips), *slot.shape) if one else torch.stack(values)
+            found.append(stack.reshape(len(chips), *(1,) * (rank - len(slot.shape)), *slot.shape))
+        elif one:
+            found.append(values[0])
+        else:
+            return None
+    return found
 
 
 def _of_chip(shards: Shards, chip: int) -> list[torch.Tensor | None]:
@@ -232,14 +269,17 @@ def _run_over_chips(step: Step, shards: Shards, memory) -> None:
                 memory.forget(out._replace(devices=chip[:1], coordinates=chip[1:]), NEVER_WRITTEN)
 
 
-def _rounded(step: Step, value) -> tuple[torch.Tensor, ...]:
-    """Return the golden's results as the packer writes them, checked against the real op's output specs."""
+def _rounded(step: Step, value, *chips: int) -> tuple[torch.Tensor, ...]:
+    """Return the golden's results as the packer writes them, checked against the real op's output specs.
+
+    chips: the first dim of results of stacked chips.
+    """
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(values) != len(step.outputs):
         raise GoldenError(f"{step.golden.name} returned {len(step.outputs)} tensors, its golden {len(values)}")
     packed = []
     for v, slot in zip(values, step.outputs):
-        if v.shape != slot.shape:
+        if v.shape != (*chips, *slot.shape):
             raise GoldenError(f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}")
         packed.append(_packed(step.golden, v, slot.dtype))
     return tuple(packed)
