@@ -24,6 +24,7 @@ CASES = {
     "ttnn.linear(x, y, bias=z)": (ROWS, (96, 70), (1, 70)),
     "ttnn.linear(x, y, bias=z, core_grid=None)": (torch.randn(ROWS), (1, 1, 96, 70), (1, 1, 33, 70)),
     "ttnn.linear(x, y, bias=z, activation='silu')": ((2, 3, 33, 96), torch.randn(96, 70), (1, 70)),
+    "ttnn.linear(x, y, bias=z, activation='gelu')": ((33, 96), (96, 70), (1, 1, 1, 70)),
     "ttnn.linear(x, y, transpose_a=True, transpose_b=True)": ((1, 1, 96, 33), (1, 1, 70, 96)),
     "ttnn.linear(x, y, bias=z, compute_kernel_config=HIFI2)": (ROWS, (96, 70), (1, 70)),
     "ttnn.matmul(x, y)": ((2, 3, 33, 96), (2, 3, 96, 45)),

@@ -77,9 +77,9 @@ def _block(a, b, kernel: Kernel, formats, configs, chip, program_config=None, co
     return Choice(m, k, n, *batches, *configs, (of_a, of_b, max(of_sums, of_result), *of_bias), chip).block(core_grid)
 
 
-def _stacked(biases: list[torch.Tensor], rank: int) -> torch.Tensor:
-    """Return [chips, ..., rows, N] of this rank."""
-    return torch.stack([bias.reshape((1,) * (rank - 1 - bias.dim()) + bias.shape) for bias in biases])
+def _stacked(tensors: list[torch.Tensor], rank: int) -> torch.Tensor:
+    """Return [chips, ..., rows, N] of tensors of this rank or less."""
+    return torch.stack([x.reshape((1,) * (rank - x.dim()) + x.shape) for x in tensors])
 
 
 @golden("ttnn.linear", lists="input_tensor_a input_tensor_b bias")
@@ -120,9 +120,11 @@ def linear(
     memory = configs and [configs[name] for name in (*names, "out")]
     block = _block(a, b, kernel, formats, memory, chip, program_config, core_grid)
     products = [product(a, b, kernel, block=block, biased=in_dest) for a, b in pairs]
-    result = torch.stack(products) if chips else products[0]
-    if chips and bias is not None:
-        bias = _stacked(bias, result.dim())
+    if chips:
+        rank = max(result.dim() for result in (products[0], *(bias or ())))
+        products = [_stacked(products, rank)]
+        bias = bias and _stacked(bias, rank)
+    (result,) = products
     if in_dest and result.shape[-2:] != out.shape[-2:]:
         meet("bias of more rows than the product", "ttnn.linear", f"bias {list(bias.shape)} for {list(result.shape)}")
         result = F.pad(result, (0, 0, 0, out.shape[-2] - result.shape[-2]))  # x's padding is taken for zeros
