@@ -108,8 +108,13 @@ def round_sum_(x: torch.Tensor) -> torch.Tensor:
     The engine adds with eleven bits and rounds the sum to eight, ties away from zero both times. So 7/16 of a
     unit in the last place is already rounded up. The code adds 9/16 of a unit and cuts off the rest.
     """
-    x.view(torch.int32).add_(_NINE_SIXTEENTHS).bitwise_and_(_MASKS[16])
+    round_bits_(x.view(torch.int32))
     return x
+
+
+def round_bits_(x: torch.Tensor) -> None:
+    """Round as `round_sum_` does, given the sum's bits as int32."""
+    x.add_(_NINE_SIXTEENTHS).bitwise_and_(_MASKS[16])
 
 
 def add(a: torch.Tensor, b: torch.Tensor, bits: int = FLOAT32) -> torch.Tensor:

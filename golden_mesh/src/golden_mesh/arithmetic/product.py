@@ -18,14 +18,14 @@ Inside `golden_mesh.exact_sums` a float32 dest has these parts, too (aligned.py)
 """
 
 from contextlib import contextmanager
-from typing import Iterator, Optional
+from typing import Iterable, Iterator, Optional
 
 import torch
 import torch.nn.functional as F
 
 from golden_mesh.arithmetic import bfloat16_dest, sums
 from golden_mesh.arithmetic.aligned import aligned_product, aligned_sums_of_columns, aligned_sums_of_rows
-from golden_mesh.arithmetic.engine import FLOAT32, SRC_A, SRC_A_FIRST, SRC_B_FIRST, keep, round_sum_, source_a, source_b
+from golden_mesh.arithmetic.engine import FLOAT32, SRC_A_FIRST, SRC_B_FIRST, keep, round_bits_, source_a, source_b
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.parts import common_shape
 from golden_mesh.arithmetic.plain import in_float32, is_plain
@@ -33,8 +33,8 @@ from golden_mesh.arithmetic.plain import in_float32, is_plain
 ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
 STEP = 64  # rows of a wide weight widened at a time
 WIDENED = 1 << 17  # elements of a narrow one: they stay in the processor's cache
-DEST_COLUMNS = 4096  # columns of a bfloat16 dest at a time: they stay in that cache
-DEST = 1 << 18  # elements of a bfloat16 dest at a time: a core's second cache holds them
+DEST = 1 << 17  # elements of a bfloat16 dest at a time: they and the operands stay in a core's second cache
+FEWEST, MOST = 32, 128  # rows of that part for which its columns are chosen: torch is slower with fewer
 TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
 # Operands (kept, so that no other tensor takes their address) and their product, inside `known_products`.
 _known: Optional[dict[tuple, tuple]] = None
@@ -157,9 +157,7 @@ def _weighted(rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel, block: i
     long.
     """
     if not kernel.wide:
-        parts = weight.split(DEST_COLUMNS, 1)
-        results = [_batched(rows[None], part[None], kernel, block, biased)[0] for part in parts]
-        return results[0] if len(results) == 1 else torch.cat(results, 1)
+        return _batched(rows, weight, kernel, block, biased)
     nothing_cut = kernel.phases >= 3 and rows.dtype == weight.dtype == torch.bfloat16
     if _known is None or not (nothing_cut or is_plain()):
         return _float32_dest_of_weight(rows, weight, kernel)
@@ -213,11 +211,11 @@ def _cut(part: torch.Tensor, kernel: Kernel) -> torch.Tensor:
 
 
 def _batched(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool) -> torch.Tensor:
-    """Return a [B, M, K] @ b [B, K, N]. For a float32 dest both operands are cut already."""
-    rows, columns = a.shape[1], b.shape[2]
+    """Return a [(B,) M, K] @ b [(B,) K, N]. For a float32 dest both operands are cut already."""
+    rows, columns = a.shape[-2], b.shape[-1]
     a, b = _padded(a, below=-rows % ROWS), _padded(b, right=-columns % COLUMNS)
     total = _float32_dest(a, b) if kernel.wide else _bfloat16_dest(a, b, kernel, block, biased)
-    return total[:, :rows, :columns]
+    return total[..., :rows, :columns]
 
 
 def _padded(x: torch.Tensor, below: int = 0, right: int = 0) -> torch.Tensor:
@@ -232,41 +230,70 @@ def _float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _bfloat16_dest(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool) -> torch.Tensor:
+    """Return a [(B,) M, K] @ b [(B,) K, N], a part of dest after the other: each stays in the processor's cache."""
+    rows, columns = a.shape[-2], b.shape[-1]
+    if a.dim() == 3:
+        at_once = DEST // (rows * columns)
+        if at_once < 2:
+            return torch.stack([_bfloat16_dest(*pair, kernel, block, biased) for pair in zip(a, b)])
+        parts = zip(a.split(at_once), b.split(at_once))
+        results = [_sum_of_tiles(left, _tiles(right, kernel), columns, kernel, block, biased) for left, right in parts]
+        return results[0] if len(results) == 1 else torch.cat(results)
+    width = DEST // min(max(rows, FEWEST), MOST) // COLUMNS * COLUMNS
+    height = DEST // min(columns, width) // ROWS * ROWS
+    if rows <= height and columns <= width:
+        return _sum_of_tiles(a, _tiles(b, kernel), columns, kernel, block, biased)
+    result = torch.empty(rows, columns)
+    for right, strip in zip(b.split(width, 1), result.split(width, 1)):
+        tiles = _tiles(right, kernel)
+        tiles = tiles if rows <= height else list(tiles)
+        for left, part in zip(a.split(height), strip.split(height)):
+            part.copy_(_sum_of_tiles(left, tiles, part.shape[1], kernel, block, biased))
+    return result
+
+
+def _sum_of_tiles(
+    a: torch.Tensor, tiles: Iterable[list], columns: int, kernel: Kernel, block: int, biased: bool
+) -> torch.Tensor:
     """Sum nearly as the engine does (bfloat16_dest.py): 16 products at a time, phase by phase, each sum added to dest
     and rounded.
 
     Every `block` tiles dest is packed and added to the sum in L1 (to nearest even).
     """
-    tiles = -(-a.shape[2] // TILE)
-    at_once = max(ROWS, DEST // (len(a) * b.shape[2]) // ROWS * ROWS)
-    sums, dest = None, a.new_zeros(len(a), a.shape[1], b.shape[2], dtype=torch.float32)
-    for tile in range(tiles):
+    lefts = _halves(a.to(torch.float32, copy=True), -1, SRC_B_FIRST, kernel.phases > 2)
+    count = -(-a.shape[-1] // TILE)
+    add_product = torch.Tensor.addmm_ if a.dim() == 2 else torch.Tensor.baddbmm_  # baddbmm_ takes longer for one
+    sums, dest = None, torch.zeros(*a.shape[:-1], columns)
+    for tile, rights in enumerate(tiles):
         if tile and tile % block == 0:
             if sums is None:
                 sums, dest = dest, torch.zeros_like(dest)
             else:
                 sums.copy_(sums.add_(dest).bfloat16())
                 dest.zero_()
-            if tile + block >= tiles and not biased:
+            if tile + block >= count and not biased:
                 dest = sums
-        at = slice(tile * TILE, (tile + 1) * TILE)
-        parts = _phases(a[:, :, at].float(), b[:, at].float(), kernel)
-        for rows in range(0, dest.shape[1], at_once):
-            some = dest[:, rows : rows + at_once]
-            for left, right in parts:
-                left = left[:, rows : rows + at_once]
-                for half in (slice(0, FACE), slice(FACE, TILE)):
-                    round_sum_(some.baddbmm_(left[:, :, half], right[:, half]))
+        bits = dest.view(torch.int32)
+        for phase in range(kernel.phases):
+            for left, right in zip(lefts[phase >> 1][2 * tile : 2 * tile + 2], rights[phase & 1]):
+                add_product(dest, left, right)
+                round_bits_(bits)
     return (sums + dest).bfloat16().float() if biased and sums is not None else dest
+
+
+def _tiles(b: torch.Tensor, kernel: Kernel) -> Iterator[list[tuple[torch.Tensor, ...]]]:
+    """Yield `_halves` of each tile of the inner dim of b [..., K, N]."""
+    for tile in b.unsafe_split(TILE, -2):
+        yield _halves(source_a(tile, kernel), -2, SRC_A_FIRST, kernel.phases > 1)
+
+
+def _halves(x: torch.Tensor, dim: int, bits: int, both: bool) -> list[tuple[torch.Tensor, ...]]:
+    """Return the first bits of an operand and, in its place, the others: what the phases multiply, 16 of `dim` each."""
+    first = keep(x, bits)
+    parts = (first, x.sub_(first)) if both else (first,)
+    return [part.unsafe_split(FACE, dim) for part in parts]  # split takes twice as long
 
 
 def _default_block(inner: int) -> int:
     """Tiles of the inner dim that ttnn's own program configs sum at a time."""
     return 2 if -(-inner // TILE) % 2 == 0 else 1
-
-
-def _phases(a: torch.Tensor, b: torch.Tensor, kernel: Kernel) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return the parts of the operands that each phase multiplies (engine.py)."""
-    first_a, first_b = keep(a, SRC_B_FIRST), keep(b, SRC_A_FIRST)
-    rest_a, rest_b = a - first_a, keep(b, SRC_A) - first_b
-    return [(first_a, first_b), (first_a, rest_b), (rest_a, first_b), (rest_a, rest_b)][: kernel.phases]
