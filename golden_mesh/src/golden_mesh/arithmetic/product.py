@@ -27,7 +27,7 @@ from golden_mesh.arithmetic import bfloat16_dest, sums
 from golden_mesh.arithmetic.aligned import aligned_product, aligned_sums_of_columns, aligned_sums_of_rows
 from golden_mesh.arithmetic.engine import FLOAT32, SRC_A_FIRST, SRC_B_FIRST, keep, round_bits_, source_a, source_b
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.parts import common_shape
+from golden_mesh.arithmetic.parts import common_shape, constant_of_16
 from golden_mesh.arithmetic.plain import in_float32, is_plain
 
 ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
@@ -36,6 +36,7 @@ WIDENED = 1 << 17  # elements of a narrow one: they stay in the processor's cach
 DEST = 1 << 17  # elements of a bfloat16 dest at a time: they and the operands stay in a core's second cache
 FEWEST, MOST = 32, 128  # rows of that part for which its columns are chosen: torch is slower with fewer
 TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
+_FIRST_OF_16 = constant_of_16(-8)  # of a bfloat16's bits: those that SrcA's first phase takes
 # Operands (kept, so that no other tensor takes their address) and their product, inside `known_products`.
 _known: Optional[dict[tuple, tuple]] = None
 
@@ -183,12 +184,11 @@ def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor, kernel: Ke
     rows = _padded(source_b(rows, kernel), below=-count % ROWS)
     width = columns + -columns % COLUMNS
     step = max(STEP, WIDENED // width // STEP * STEP)
-    parts = rows.split(step, 1), weight.split(step)
-    (left, right), *rest = zip(*parts)
-    total = left @ _widened(_cut(right, kernel), width)
-    for left, right in rest:
-        total.addmm_(left, _widened(_cut(right, kernel), width))  # no name holds it: the next one takes its memory
-    return total[:count, :columns]
+    total = rows[:, :step] @ _widened(_cut(weight[:step], kernel), width)
+    for first in range(step, len(weight), step):
+        at = slice(first, first + step)  # no name holds a widened part: the next one takes its memory
+        total.addmm_(rows[:, at], _widened(_cut(weight[at], kernel), width))
+    return total if total.shape == (count, columns) else total[:count, :columns]
 
 
 def _widened(part: torch.Tensor, width: int) -> torch.Tensor:
@@ -207,7 +207,7 @@ def _cut(part: torch.Tensor, kernel: Kernel) -> torch.Tensor:
     """
     if part.dtype != torch.bfloat16:
         return source_a(part, kernel)
-    return (part.view(torch.int16) & -8).view(torch.bfloat16) if kernel.phases == 1 else part
+    return (part.view(torch.int16) & _FIRST_OF_16).view(torch.bfloat16) if kernel.phases == 1 else part
 
 
 def _batched(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool) -> torch.Tensor:
