@@ -45,23 +45,23 @@ class Step:
         return sum(count for _, count in self.kinds)
 
 
-def constant_shard(shard: WeightShard, centered: frozenset[int]) -> ttnn.Tensor:
-    """Return zeros. Shards of one shape and format share a host tensor.
+def constant_shard(shard: WeightShard, mesh_device: ttnn.MeshDevice, centered: frozenset[int]) -> ttnn.Tensor:
+    """Return zeros, [1, 1, rows, columns] on the host.
 
     Only one value changes an operation: a layer's keys are centered where its bias for that is not zero.
     centered: layers with ones there.
     """
+    if shard.format != "bfloat16":  # packing the 7B's zeros takes seconds for each capture
+        shape, dtype = ttnn.Shape((1, 1, *shard.slice.shape)), getattr(ttnn, shard.format)
+        return ttnn.get_device_tensors(ttnn.allocate_tensor_on_host(shape, dtype, ttnn.TILE_LAYOUT, mesh_device))[0]
     biases = (f"model.layers.{i}.self_attn.k_proj.bias" for i in centered)
-    value = float(any(shard.slice.tensors == (bias,) for bias in biases))
-    return _constant(value, shard.slice.shape, shard.format, shard.tiled)
+    return _constant(float(any(shard.slice.tensors == (bias,) for bias in biases)), shard.slice.shape, shard.tiled)
 
 
-@lru_cache(maxsize=8)  # the wide shards of a model; packing the 7B's takes seconds for each capture
-def _constant(value: float, shape: tuple[int, int], format: str, tiled: bool) -> ttnn.Tensor:
-    """Return [1, 1, rows, columns] on the host."""
+@lru_cache(maxsize=8)  # the embedding and the wide shards of a model
+def _constant(value: float, shape: tuple[int, int], tiled: bool) -> ttnn.Tensor:
     layout = ttnn.TILE_LAYOUT if tiled else ttnn.ROW_MAJOR_LAYOUT
-    values = torch.full((1, 1, *shape), value, dtype=torch.bfloat16)
-    return ttnn.from_torch(values, dtype=getattr(ttnn, format), layout=layout)
+    return ttnn.from_torch(torch.full((1, 1, *shape), value, dtype=torch.bfloat16), layout=layout)
 
 
 def capture_step(
@@ -128,7 +128,8 @@ def one_layer_of_each_kind(
     recipe = replace(recipe, different=tuple(enumerate(kind.recipe for kind in kinds)))
     slots = min(users * tokens, MAX_USERS)
     model_config = TtModelConfig.make(mesh_device, few, recipe, slots=slots, max_seq_len=context)
-    model = TtTransformer(mesh_device, partial(constant_shard, centered=centered), model_config)
+    build = partial(constant_shard, mesh_device=mesh_device, centered=centered)
+    model = TtTransformer(mesh_device, build, model_config)
     caches = allocate_caches(mesh_device, model_config, blocks_for(users, context, BLOCK), BLOCK)
     replica = Replica(model, caches, traced=False, users=users, speculate=tokens)
     del model, caches
