@@ -90,6 +90,12 @@ def _windows(bounds: list[int], rows: int) -> torch.Tensor:
     return torch.repeat_interleave(torch.arange(len(lengths)), lengths)
 
 
+def _nothing(chunk: list[torch.Tensor], rows: int) -> list[torch.Tensor]:
+    """The state of `rows` rows that have seen no key, of the shape of a chunk's."""
+    values = engine.keep(torch.tensor(flash.HIDDEN), 8).item(), 0.0, 0.0
+    return [torch.full((*x.shape[:-2], rows, x.shape[-1]), value) for x, value in zip(chunk, values)]
+
+
 def _either(hidden: torch.Tensor | None, also: torch.Tensor) -> torch.Tensor:
     return also if hidden is None else hidden | also
 
@@ -186,7 +192,7 @@ class Attention:
             first = 0 if start is None else max(0, at - start) // self.queries * self.queries  # earlier rows see no key
             if first >= rows:
                 break
-            end = rows  # later rows, of later windows, see no key either
+            end = rows  # later rows, of later windows, have seen no key either
             if windows is not None:
                 end = int((windows <= windows[min(at + self.keys, length) - 1]).sum())
             scores = self.packed(self._scores(q[..., first:end, :], k[..., at : at + self.keys, :]))
@@ -207,8 +213,12 @@ class Attention:
             chunk = self._chunk(
                 scores, limit, v[..., at : at + self.keys, :], state and [x[..., first:end, :] for x in state]
             )
-            whole = first == 0 and end == rows
-            state = chunk if whole else self._of_all_rows(rows, state, chunk, first)
+            if end - first == rows:
+                state = chunk
+                continue
+            state = state or _nothing(chunk, rows)
+            for held, part in zip(state, chunk):
+                held[..., first:end, :] = part
         largest, total, result = state
         total = self.packed(sums_of_rows(total, self.kernel))
         if sink is not None:
@@ -252,25 +262,6 @@ class Attention:
             return keys <= torch.arange(start + first, start + rows)[:, None] - window
         queries = torch.arange(length - rows + first, length)[:, None]
         return (keys - queries).abs() > window // 2
-
-    def _of_all_rows(self, rows: int, state, chunk, first: int) -> list[torch.Tensor]:
-        """The state after a chunk of keys that only the rows of `chunk` see, from row `first` on.
-
-        Later rows take the step without a key: times 1, plus 0. LoFi and a float32 sum are cut by it.
-        """
-        if state is None:
-            nothing = engine.keep(torch.tensor(flash.HIDDEN), 8).item(), 0.0, 0.0
-            shapes = [(*x.shape[:-2], rows, x.shape[-1]) for x in chunk]
-            state = [torch.full(shape, value) for shape, value in zip(shapes, nothing)]
-        end = first + chunk[0].shape[-2]
-        largest, sums, result = (x[..., end:, :] for x in state)
-        one = torch.ones_like(largest)
-        sums = multiply(sums, one, self.kernel)
-        if self.kernel.phases == 1:
-            result = engine.to_nearest_even(flash.times(result, one, self.kernel))
-        later = largest, sums, result
-        parts = zip((x[..., :first, :] for x in state), chunk, later)
-        return [torch.cat(each, -2) for each in parts]
 
     def _chunk(self, scores, limit, v, state):
         """(largest score, sums of weights by column of a tile, weights @ v) with this chunk and all before.
