@@ -3,7 +3,7 @@
 import atexit
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Callable, Mapping, NamedTuple, Optional
 
 import torch
@@ -60,6 +60,35 @@ class Case(NamedTuple):
     written: list[KeysValues]  # each user's new keys and values: of its token or its prompt
 
 
+def question(ask: Callable) -> Callable:
+    """Make a method that returns (part of a layer, x [users, tokens, hidden], past) one that returns a Case.
+
+    past: of each user, or none. What the given weights answer is computed once for all recipes.
+    """
+
+    @lru_cache(maxsize=None)
+    def of_given(reference: "Reference", i: int, *args):
+        part, x, past = ask(reference, i, *args)
+        return (part, x, past, *reference._run(part(reference.layer(i)), i, x, past))
+
+    @lru_cache(maxsize=None)
+    @wraps(ask)
+    def case_of(self: "Reference", i: int, *args) -> Case:
+        part, x, past, expected, written = of_given(self.given or self, i, *args)
+        in_format = self._run(part(self.rounded[i]), i, x, past)[0] if i in self.rounded else expected
+        return Case(x.flatten(0, 1), past, expected.flatten(0, 1), in_format.flatten(0, 1), written)
+
+    return case_of
+
+
+def _whole(layer: Module) -> Callable:
+    return layer
+
+
+def _attention(layer: Module) -> Callable:
+    return lambda **arguments: layer.self_attn(**arguments)[0]
+
+
 @dataclass(frozen=True, eq=False)
 class Reference:
     """A model of Hugging Face. Its results are cached, because they do not depend on the mesh."""
@@ -69,6 +98,7 @@ class Reference:
     model: PreTrainedModel  # in float32
     layers: range  # layers with module tests
     rounded: Mapping[int, Module] = field(default_factory=dict)  # layers in a recipe's formats, if not as given
+    given: Optional["Reference"] = None  # with the layers as given, if there are rounded ones
     build: Optional[BuildShard] = None  # default: from the weights
 
     def __post_init__(self):
@@ -81,10 +111,8 @@ class Reference:
     def kept_in(self, recipe: Recipe) -> "Reference":
         """Return a reference for a model with weights in the recipe's formats."""
         formats = recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
-        return replace(
-            self,
-            rounded={i: rounded_layer(self.layer(i), self.config.centering_rope(i), *formats) for i in self.layers},
-        )
+        layers = {i: rounded_layer(self.layer(i), self.config.centering_rope(i), *formats) for i in self.layers}
+        return replace(self, rounded=layers, given=self)
 
     def layer(self, i: int) -> Module:
         return self.model.model.layers[i]
@@ -131,65 +159,53 @@ class Reference:
         """Rotate x [heads, tokens, head_dim] in Hugging Face's order, token t at positions[t]."""
         return apply_rotary_pos_emb(x[None], x[None], *self.model.model.rotary_emb(x, positions[None]))[0][0]
 
-    @lru_cache(maxsize=None)
-    def attention_step(self, i: int, positions: tuple[int, ...]) -> Case:
+    @question
+    def attention_step(self, i: int, positions: tuple[int, ...]):
         """Run one token of each user, at these positions, through layer i's self_attn."""
-        return self._step(self._attentions(i), self.normed(i, len(positions)), i, positions)
+        return _attention, self.normed(i, len(positions))[:, None], self._histories(i, positions)
 
-    @lru_cache(maxsize=None)
-    def layer_step(self, i: int, positions: tuple[int, ...]) -> Case:
+    @question
+    def layer_step(self, i: int, positions: tuple[int, ...]):
         """Run one token of each user, at these positions, through the whole layer i."""
-        return self._step(self.both(i), residual_stream(self.config, len(positions)), i, positions)
+        return _whole, residual_stream(self.config, len(positions))[:, None], self._histories(i, positions)
 
-    @lru_cache(maxsize=None)
-    def attention_prompt(self, i: int, tokens: int) -> Case:
+    @question
+    def attention_prompt(self, i: int, tokens: int):
         """Run a prompt of one user through layer i's self_attn."""
-        return self._prompt(self._attentions(i), self.normed(i, tokens), i)
+        return _attention, self.normed(i, tokens)[None], []
 
-    @lru_cache(maxsize=None)
-    def attention_continued(self, i: int, start: int, tokens: int, user: int = 0) -> Case:
+    @question
+    def attention_continued(self, i: int, start: int, tokens: int, user: int = 0):
         """Run a chunk of one user's sequence through layer i's self_attn, after `start` tokens."""
         past = self.history(i, start, seed=start + user)
-        x = self.normed(i, tokens, seed=1 + user)
-        expected, in_format, written = self._run(self._attentions(i), i, x[None], [past])
-        return Case(x, [past], expected[0], in_format[0], written)
+        return _attention, self.normed(i, tokens, seed=1 + user)[None], [past]
 
-    @lru_cache(maxsize=None)
-    def layer_prompt(self, i: int, tokens: int) -> Case:
+    @question
+    def layer_prompt(self, i: int, tokens: int):
         """Run a prompt of one user through the whole layer i."""
-        return self._prompt(self.both(i), residual_stream(self.config, tokens), i)
+        return _whole, residual_stream(self.config, tokens)[None], []
 
     def both(self, i: int) -> list[Module]:
         """Return layer i with the given weights, and with weights in the recipe's formats."""
         return [self.layer(i), self.rounded.get(i, self.layer(i))]
 
-    def _attentions(self, i: int) -> list[Callable]:
-        return [lambda layer=layer, **arguments: layer.self_attn(**arguments)[0] for layer in self.both(i)]
-
-    def _step(self, modules: list[Callable], x: torch.Tensor, i: int, positions: tuple[int, ...]) -> Case:
-        """Users at one position are one batch, which reads the weights once."""
-        past = [self.history(i, position, seed) for seed, position in enumerate(positions)]
-        expected, in_format, written = torch.empty_like(x), torch.empty_like(x), {}
-        for position in set(positions):
-            users = [user for user, its in enumerate(positions) if its == position]
-            *results, new = self._run(modules, i, x[users, None], [past[user] for user in users])
-            expected[users], in_format[users] = (result[:, 0] for result in results)
-            written |= zip(users, new)
-        return Case(x, past, expected, in_format, [written[user] for user in range(len(x))])
-
-    def _prompt(self, modules: list[Callable], x: torch.Tensor, i: int) -> Case:
-        expected, in_format, written = self._run(modules, i, x[None], [])
-        return Case(x, [], expected[0], in_format[0], written)
+    def _histories(self, i: int, positions: tuple[int, ...]) -> list[KeysValues]:
+        return [self.history(i, position, seed) for seed, position in enumerate(positions)]
 
     def _run(
-        self, modules: list[Callable], i: int, x: torch.Tensor, past: list[KeysValues]
-    ) -> tuple[torch.Tensor, torch.Tensor, list[KeysValues]]:
-        """Run both modules on tokens x [users, tokens, hidden] after the tokens of `past`, as many for each user.
+        self, module: Callable, i: int, x: torch.Tensor, past: list[KeysValues]
+    ) -> tuple[torch.Tensor, list[KeysValues]]:
+        """Run the module on tokens x [users, tokens, hidden]. Return the result, and each user's keys and values.
 
-        Returns both results, and each user's keys and values of the first module.
+        Users at one position are one batch, which reads the weights once.
         """
-        (expected, written), (in_format, _) = (self._run_one(module, i, x, past) for module in modules)
-        return expected, in_format, [KeysValues(*of_user, *self.of_chips(i)) for of_user in zip(*written)]
+        lengths = [history.keys.shape[1] for history in past] or [0] * len(x)
+        result, written = torch.empty_like(x), {}
+        for length in set(lengths):
+            users = [user for user, its in enumerate(lengths) if its == length]
+            result[users], new = self._run_one(module, i, x[users], [past[user] for user in users if past])
+            written |= {user: KeysValues(*its, *self.of_chips(i)) for user, *its in zip(users, *new)}
+        return result, [written[user] for user in range(len(x))]
 
     def _run_one(
         self, module: Callable, i: int, x: torch.Tensor, past: list[KeysValues]
