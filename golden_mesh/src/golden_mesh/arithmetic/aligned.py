@@ -108,6 +108,11 @@ def _sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
     return _sums_of_groups(members, factor, phases).view(*x.shape[:-1], -1).sum(-1, keepdim=True).float()
 
 
+def aligned_sums_apart(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
+    """As `aligned_sums_of_rows`, where each element of x lies in a group of its own."""
+    return _sums_of_groups(x.unsqueeze(-2), factor, phases).sum(-1, keepdim=True).float()
+
+
 def aligned_sums_of_columns(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
     """Return the sums of x * factor over columns, [..., K, W] -> [..., 1, W]. x goes through SrcA."""
     x = torch.nn.functional.pad(x.float(), (0, 0, 0, -x.shape[-2] % GROUP)).unflatten(-2, (-1, GROUP))

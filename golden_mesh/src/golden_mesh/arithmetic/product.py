@@ -24,7 +24,12 @@ import torch
 import torch.nn.functional as F
 
 from golden_mesh.arithmetic import bfloat16_dest, sums
-from golden_mesh.arithmetic.aligned import aligned_product, aligned_sums_of_columns, aligned_sums_of_rows
+from golden_mesh.arithmetic.aligned import (
+    aligned_product,
+    aligned_sums_apart,
+    aligned_sums_of_columns,
+    aligned_sums_of_rows,
+)
 from golden_mesh.arithmetic.engine import FLOAT32, SRC_A_FIRST, SRC_B_FIRST, keep, round_bits_, source_a, source_b
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.parts import common_shape, constant_of_16
@@ -103,6 +108,14 @@ def sums_of_rows(x: torch.Tensor, kernel: Kernel, factor: float = 1.0) -> torch.
     if kernel.wide:
         return aligned_sums_of_rows(x, factor, kernel.phases)
     return bfloat16_dest.sums_of_rows(x, factor, kernel.phases)
+
+
+@in_float32(lambda x, kernel, factor: x.float().sum(-1, keepdim=True) * factor)
+def sums_of_tiles(x: torch.Tensor, kernel: Kernel, factor: float) -> torch.Tensor:
+    """As `sums_of_rows`, where each element of x is the first of a tile's row, and the others are zeros."""
+    if kernel.wide:  # a group of zeros adds nothing
+        return aligned_sums_apart(x, factor, kernel.phases)
+    return bfloat16_dest.sums_of_rows(F.pad(x.unsqueeze(-1), (0, TILE - 1)).flatten(-2), factor, kernel.phases)
 
 
 @in_float32(lambda x, kernel, factors: x.float().sum(-2, keepdim=True) * factors)

@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from golden_mesh.arithmetic import engine
-from golden_mesh.arithmetic.aligned import GROUP
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.parts import constant
-from golden_mesh.arithmetic.product import multiply, sums_of_rows
+from golden_mesh.arithmetic.product import multiply, sums_of_rows, sums_of_tiles
 from golden_mesh.arithmetic.vector import inverse_root
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate
@@ -52,9 +51,7 @@ def _mean(x: torch.Tensor, kernel: Kernel, program_config) -> torch.Tensor:
     cores = parts.shape[-2]
     sums = _left(sums_of_rows(parts, kernel, nearest(cores / width)).squeeze(-1), kernel)
     sums = sums.gather(-1, _from_own_core(sums.shape[:-1].numel(), cores, program_config.block_h).view(sums.shape))
-    # With a float32 dest a group of zeros adds nothing.
-    sums = F.pad(sums.unsqueeze(-1), (0, (GROUP if kernel.wide else TILE) - 1)).flatten(-2)
-    return sums_of_rows(sums, kernel, nearest(1 / cores))
+    return sums_of_tiles(sums, kernel, nearest(1 / cores))
 
 
 @lru_cache(64)
