@@ -6,7 +6,7 @@ from typing import Callable
 
 import torch
 
-PART, WHOLE = 1 << 17, 1 << 20  # elements of a part, and of a tensor that is not divided
+PART, WHOLE = 1 << 17, 1 << 19  # elements of a part, and of a tensor that is not divided
 
 
 def constant(number: float | int) -> torch.Tensor:
