@@ -104,7 +104,8 @@ test-python310: .venv-python310/ready
 	@"$$(sh scripts/find_python.sh 3.10)" -m venv --clear --without-pip .venv-python310
 	@sed '/^\(torch\|ttnn\|gguf\|lm-eval\|pyarrow\|ruff\|-e\)/d' requirements.txt > .venv-python310/requirements.txt && \
 		printf '%s\n' click filelock graphviz jinja2 networkx sympy typing_extensions >> .venv-python310/requirements.txt
-	$(PYTHON) -m pip download --disable-pip-version-check --quiet --no-deps --only-binary :all: --python-version 3.10 --dest .venv-python310/wheels \
+	$(PYTHON) -m pip download --disable-pip-version-check --quiet --no-deps --only-binary :all: --python-version 3.10 \
+		--dest .venv-python310/wheels \
 		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(shell grep -E '^(torch|ttnn)=' requirements.txt)
 	@site=$$(.venv-python310/bin/python -c $(SITE)) && ln -s "$$($(PYTHON) -c $(SITE))/nvidia" "$$site/nvidia" && \
 		printf '%s\n' '$(CURDIR)' '$(CURDIR)/golden_mesh/src' > "$$site/venv.pth" && \

@@ -31,12 +31,20 @@ def lm_head(bench, vocabulary, config, recipe):
     return TtLMHead(bench.mesh_device, builder({"lm_head.weight": vocabulary}), replace(config, recipe=recipe))
 
 
-def test_logits_of_a_tile_row(bench, lm_head, vocabulary, recipe, reference):
+@pytest.fixture(scope="module")
+def x(reference):
+    return reference.normed(0, MAX_USERS)
+
+
+@pytest.fixture(scope="module")
+def expected(x, vocabulary):
+    return torch.cat([x @ part.float().t() for part in vocabulary.split(8192)], dim=1)
+
+
+def test_logits_of_a_tile_row(bench, lm_head, vocabulary, recipe, x, expected):
     """The chips' columns side by side are the vocabulary. Padding columns are never the largest."""
-    x = reference.normed(0, MAX_USERS)
     shards = lm_head.forward(bench.put_users(x))
     of_chips = torch.cat([bench.get(shard)[:, 0] for shard in shards], dim=2)
     logits = torch.cat(list(of_chips), dim=1).float()  # [32, tp * plan.vocab]
-    expected = torch.cat([x @ part.float().t() for part in vocabulary.split(8192)], dim=1)
     assert_module([logits[:, : len(vocabulary)]], expected, pcc=PCC[recipe])
     assert (logits[:, len(vocabulary) :] < -1e29).all()

@@ -1,6 +1,8 @@
 """Device operations of a decode step, counted from ttnn's graph capture, not from Python calls."""
 
 from collections import Counter
+from functools import partial
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -10,9 +12,9 @@ from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.engine.sampling import SamplingMode
+from models.demos.qwen25_7b.perf.capture import constant_shard
 from models.demos.qwen25_7b.perf.plan_tables import collectives
 from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
-from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.tt.placement import memory_config, replicate
@@ -39,13 +41,14 @@ def device_operations(function) -> list[str]:
 
 @pytest.fixture(scope="module")
 def replica(mesh_device, size, queues) -> Replica:
+    """The small checkpoint's; or of one layer of the 7B, with zeros for weights, as packing others takes seconds."""
+    how = dict(users=USERS, max_seq_len=128, traced=False, queues=queues)
     if size == "tiny":
         source = Checkpoint.open(SMALL_CHECKPOINT)
-        config = source.config
-    else:
-        config = cut("7B", layers=1)
-        source = random_weights(config)
-    return Replica.load(mesh_device, source, config, BFP8, users=USERS, max_seq_len=128, traced=False, queues=queues)
+        return Replica.load(mesh_device, source, source.config, BFP8, **how)
+    build = partial(constant_shard, mesh_device=mesh_device, centered=frozenset({0}))
+    with patch("models.demos.qwen25_7b.engine.replica.packed_weights", return_value=build):
+        return Replica.load(mesh_device, {}, cut("7B", layers=1), BFP8, **how)
 
 
 @pytest.fixture(scope="module")
