@@ -98,22 +98,17 @@ test-python310: .venv-python310/ready
 	.venv-python310/bin/python -m pytest -o addopts="-q -p no:cacheprovider" --mesh N300 tests/unit tests/text tests/commands/test_command.py
 	.venv-python310/bin/python models/demos/qwen25_7b/demo/demo.py --backend golden --prompt "What is the capital of Japan?"
 
-# The pins of requirements.txt but evaluation's. What .venv has for any Python is linked: 0.6 GB more, and half a minute of
-# a processor.
+# The pins of requirements.txt but evaluation's, and the CUDA libraries of .venv: 1.7 GB, and a minute of a processor.
 .venv-python310/ready: .venv/ready
 	@"$$(sh scripts/find_python.sh 3.10)" -m venv --clear --without-pip .venv-python310
-	@sed '/^\(torch\|ttnn\|gguf\|lm-eval\|pyarrow\|ruff\|-e\)/d' requirements.txt > .venv-python310/requirements.txt && \
-		printf '%s\n' click filelock graphviz jinja2 networkx sympy typing_extensions >> .venv-python310/requirements.txt
-	$(PYTHON) -m pip download --disable-pip-version-check --quiet --no-deps --only-binary :all: --python-version 3.10 \
-		--dest .venv-python310/wheels \
-		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(shell grep -E '^(torch|ttnn)=' requirements.txt)
 	@site=$$(.venv-python310/bin/python -c $(SITE)) && ln -s "$$($(PYTHON) -c $(SITE))/nvidia" "$$site/nvidia" && \
-		printf '%s\n' '$(CURDIR)' '$(CURDIR)/golden_mesh/src' > "$$site/venv.pth" && \
-		$(PYTHON) scripts/share_packages.py 3.10 "$$site" .venv-python310/wheels/* < .venv-python310/requirements.txt
-	$(PYTHON) -m pip --python .venv-python310/bin/python install --disable-pip-version-check --quiet \
-		--no-warn-conflicts --no-compile -r .venv-python310/requirements.txt
-	@rm -r .venv-python310/wheels && touch $@
+		printf '%s\n' '$(CURDIR)' '$(CURDIR)/golden_mesh/src' > "$$site/venv.pth"
+	$(PIP310) --no-deps $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(shell grep -E '^(torch|ttnn)=' requirements.txt)
+	@sed '/^\(torch\|ttnn\|gguf\|lm-eval\|pyarrow\|ruff\|-e\)/d' requirements.txt > .venv-python310/requirements.txt
+	$(PIP310) -r .venv-python310/requirements.txt click filelock graphviz jinja2 networkx sympy typing_extensions
+	@touch $@
 
+PIP310 = $(PYTHON) -m pip --python .venv-python310/bin/python install --disable-pip-version-check --no-warn-conflicts --no-compile --quiet
 SITE = 'import sysconfig; print(sysconfig.get_path("purelib"))'
 
 # An existing environment is kept. pip adds missing packages, so a stopped installation resumes. --no-compile:
