@@ -22,7 +22,7 @@ COS = torch.randn(1, 1, 64, 32)
 # Calls of x, y ... and these. What is a shape differs by chip.
 CASES = {
     "ttnn.linear(x, y, bias=z)": (ROWS, (96, 70), (1, 70)),
-    "ttnn.linear(x, y, bias=z, core_grid=None)": (torch.randn(ROWS), (1, 1, 96, 70), (1, 1, 33, 70)),
+    "ttnn.linear(x, y, bias=z, dtype=ttnn.float32)": (torch.randn(ROWS), (1, 1, 96, 70), (1, 1, 33, 70)),
     "ttnn.linear(x, y, bias=z, activation='silu')": ((2, 3, 33, 96), torch.randn(96, 70), (1, 70)),
     "ttnn.linear(x, y, bias=z, activation='gelu')": ((33, 96), (96, 70), (1, 1, 1, 70)),
     "ttnn.linear(x, y, transpose_a=True, transpose_b=True)": ((1, 1, 96, 33), (1, 1, 70, 96)),
@@ -35,6 +35,7 @@ CASES = {
     "ATTEND(x, y, z, compute_kernel_config=EXACT)": (Q, K, K),
     "ATTEND(x, y, y, is_causal=False, attn_mask=z, program_config=SDPA)": (Q, K, torch.randn(2, 1, 64, 64)),
     "ATTEND(x, y, y, sliding_window_size=24, attention_sink=z)": (Q, torch.randn(K), torch.randn(1, 4, 1, 1)),
+    "ATTEND(x, y, z, is_causal=False, cu_window_seqlens=u, program_config=SDPA)": (Q, K, K, ints([0, 32, 40, 64])),
     "ATTEND(x, x, x, output_concat_heads=True)": (Q,),
     "PAGED(x, y, z, u, cur_pos_tensor=v, compute_kernel_config=EXACT)": DECODE,
     "PAGED(x, y, y, u, cur_pos_tensor=v, attention_sink=w)": (*DECODE, torch.randn(8, 32)),
