@@ -1,13 +1,14 @@
-"""A traced step takes at most 200 microseconds of host time outside ttnn. The chips never wait.
+"""A traced step is few Python instructions outside ttnn, and none for each slot. The chips never wait.
 
 A step of vLLM takes no more for long sequences where the chips sample.
 """
 
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Callable, Iterator
 
 import pytest
@@ -29,7 +30,9 @@ from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from models.demos.qwen25_7b.weights.model_weights import builder
 
 USERS = 32
-LIMIT = 200e-6  # seconds
+# Python instructions of a step: 171 and 384 were counted with two queues, in 40 and 90 microseconds on a quiet core.
+# Beside other tests the same take 60 and 300: ttnn's threads wake in from_torch, and other programs have the caches.
+LIMIT = 450
 UNTIMED = 3  # first steps
 VLLM_BLOCK, MAX_LEN = 64, 8192
 # Sampling parameters as the plugin names them: Instruct's defaults, and a penalty that counts the answer.
@@ -51,9 +54,18 @@ CALLS = [
 
 
 @contextmanager
+def _calls_replaced(changed: Callable[[Callable], Callable]) -> Iterator[None]:
+    """Each of CALLS is what changed() returns for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in CALLS:
+            patch.setattr(owner, name, changed(getattr(owner, name)))
+        yield
+
+
+@contextmanager
 def _inside_ttnn() -> Iterator[list[float]]:
     """Add up this thread's seconds inside CALLS in the only item of the list."""
-    spent, real = [0.0], [getattr(owner, name) for owner, name in CALLS]
+    spent = [0.0]
 
     def timed(call: Callable) -> Callable:
         def timed_call(*args, **kwargs):
@@ -65,13 +77,43 @@ def _inside_ttnn() -> Iterator[list[float]]:
 
         return timed_call
 
-    for (owner, name), call in zip(CALLS, real):
-        setattr(owner, name, timed(call))
-    try:
+    with _calls_replaced(timed):
         yield spent
-    finally:
-        for (owner, name), call in zip(CALLS, real):
-            setattr(owner, name, call)
+
+
+def host_instructions(step: Callable[[], None]) -> int:
+    """The Python instructions of a step outside CALLS. step: launches and reads once."""
+    executed, untraced = [0], []
+
+    def trace(frame: FrameType, event: str, _) -> Callable | None:
+        if frame.f_code in untraced:
+            return None
+        frame.f_trace_opcodes = True
+        executed[0] += event == "opcode"
+        return trace
+
+    def skipped(call: Callable) -> Callable:
+        def skipping_call(*args, **kwargs):
+            outer = sys.gettrace()  # None inside another of CALLS
+            sys.settrace(None)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                sys.settrace(outer)
+
+        untraced.append(skipping_call.__code__)
+        return skipping_call
+
+    for _ in range(UNTIMED):
+        step()
+    with _calls_replaced(skipped):
+        outer = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            step()
+        finally:
+            sys.settrace(outer)
+    return executed[0]
 
 
 def steps_of(replica: Replica) -> dict[str, Callable[[], None]]:
@@ -138,9 +180,9 @@ def test_a_traced_step_leaves_the_host_idle(mesh_device, queues, host_alone):
     how = dict(users=32, max_seq_len=128, traced=True, queues=queues)
     replica = Replica.load(mesh_device, checkpoint, checkpoint.config, BFP8, **how)
     with host_alone():
-        times = {name: host_time(step) for name, step in steps_of(replica).items()}
+        executed = {name: host_instructions(step) for name, step in steps_of(replica).items()}
     replica.close()
-    assert all(0 < time < LIMIT for time in times.values()), times
+    assert all(0 < count <= LIMIT for count in executed.values()), executed
 
 
 def test_a_step_of_vllm_takes_no_longer_for_longer_sequences(mesh_device, host_alone):
