@@ -11,7 +11,7 @@ if [ -e "$venv" ]; then
     fi
 else
     python=$(sh "$here/find_python.sh")
-    echo "making $venv with $python; pip installs torch and ttnn next: some 6 GB on disk, and a few minutes"
+    echo "making $venv with $python; uv installs torch and ttnn next: some 6 GB on disk, and a minute or more"
     "$python" -m venv --without-pip "$venv"
 fi
 # Ubuntu's Python has no ensurepip without python3-venv.
