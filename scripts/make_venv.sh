@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the environment $1 for pip to fill, unless it exists. Removes nothing.
+# Makes the environment $1, with pip, for uv to fill, unless it exists. Removes nothing.
 set -eu
 
 venv=$1
