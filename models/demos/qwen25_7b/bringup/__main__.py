@@ -19,7 +19,7 @@ from ..cli.terminal import say
 from ..errors import UserError
 from ..evaluation.questions import read_questions
 from ..files import check_directory
-from ..tt.mesh import describe_backend, device_present
+from ..tt.mesh import backend_name, device_present
 from .report import write_report
 from .runner import REPOSITORY, known_outcomes, run_stages
 from .stages import SIZES, stages
@@ -90,7 +90,7 @@ def _ran_on(args: argparse.Namespace) -> dict[str, Any]:
     serials = sorted(Path("/sys/class/tenstorrent").glob("*/tt_serial")) if backend == "device" else []
     return {
         "mesh": args.mesh,
-        "backend": describe_backend(backend).split(" (")[0],
+        "backend": backend_name(backend),
         "size": args.size,
         "cards": [file.read_text().strip() for file in serials],
         "code": _code(),

@@ -9,7 +9,7 @@ from ..cli.terminal import markdown, say
 from ..files import write_json
 from ..plans.chip import Chip
 from ..plans.machines import TTNN_VERSION, Split
-from ..tt.mesh import describe_backend, open_mesh, select_backend
+from ..tt.mesh import backend_name, open_mesh, select_backend
 from .stages import run_program
 
 Fact = tuple[str, str, Optional[str]]  # what, found, assumed by the plans: None where they assume nothing
@@ -35,7 +35,7 @@ def facts(mesh: str, backend: str) -> list[Fact]:
         kind, found = split.kind, chip_of(device)
         joins = "right" if found.ttnn >= (0, 81) else "wrong below 0.81 (tt-metal 56171)"
         return [
-            ("below ttnn", describe_backend(backend).split(" (")[0], "silicon"),
+            ("below ttnn", backend_name(backend), "silicon"),
             ("ttnn", version("ttnn").split("+")[0], TTNN_VERSION),
             ("decode attention of several cores a KV head, float32 dest", joins, "right"),
             ("driver", _read("/sys/module/tenstorrent/version"), None),

@@ -11,7 +11,7 @@ from ..plans.machines import Split, machine
 from ..plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from ..reference.small import SMALL_CHECKPOINT
 from ..text.tokenizer import ChatTokenizer
-from ..tt.mesh import describe_backend, select_backend
+from ..tt.mesh import backend_name, select_backend
 from ..weights.checkpoint import Checkpoint
 from .smollm2 import cached_smollm2
 
@@ -62,7 +62,7 @@ def split_for(config: DecoderConfig, mesh: str, tp: Optional[int]) -> Split:
 
 def choose_backend(backend: str, split: Split) -> str:
     """Select what is below ttnn, which must happen before ttnn is imported. Returns its name."""
-    return describe_backend(select_backend(backend, split.kind.name)).split(" (")[0]
+    return backend_name(select_backend(backend, split.kind.name))
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from ..files import FileError, read_json
 from ..plans.machines import Split, machine
 from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import MAX_USERS, TILE, ParallelPlan
-from ..tt.mesh import describe_backend, host_alone, open_replicas, select_backend
+from ..tt.mesh import backend_name, host_alone, open_replicas, select_backend
 from .plan_tables import hops_table, splits_table
 from .published_models import FAMILIES, QWEN25, SIZES, context_contract, models_table
 
@@ -77,7 +77,7 @@ def opened(args: argparse.Namespace) -> Iterator:
 
 def split_of(args: argparse.Namespace) -> str:
     """For a title."""
-    below = describe_backend(select_backend(args.backend, args.mesh)).split(" (")[0]
+    below = backend_name(select_backend(args.backend, args.mesh))
     return f"{Split.of(args.mesh, args.tp)}, recipe {args.recipe}, below ttnn: {below}"
 
 

@@ -67,13 +67,16 @@ def _activate_golden_mesh(system: str) -> None:
         raise MeshError(f"{error}") from error
 
 
+def backend_name(backend: str) -> str:
+    """What is below ttnn, in words for a table."""
+    return "golden mesh" if backend == "golden" else "simulator" if simulator() else "silicon"
+
+
 def describe_backend(backend: str) -> str:
-    """The backend of ttnn, in words for a table or a summary."""
-    if backend == "golden":
-        return "golden mesh (torch values, no device: times say nothing about hardware)"
-    if simulator():
-        return "simulator (bit-exact, times say nothing about hardware)"
-    return "silicon"
+    """`backend_name`, and what its times are worth."""
+    name = backend_name(backend)
+    values = {"golden mesh": "torch values, no device", "simulator": "bit-exact"}.get(name)
+    return f"{name} ({values}: times say nothing about hardware)" if values else name
 
 
 def simulator() -> Optional[str]:
