@@ -1,5 +1,5 @@
 """make's targets and the scripts that make an environment: values with any characters, a Python without HOME, a .venv
-without pip.
+without pip, a network that uv does not know.
 """
 
 import os
@@ -88,3 +88,22 @@ def test_an_environment_without_pip_gets_it_or_is_named(tmp_path, ensurepip, sta
     done = run("sh", f"{REPOSITORY}/scripts/make_venv.sh", f"{tmp_path}/venv")
     assert done.returncode == status and words in done.stderr and done.stderr.count("\n") == bool(words)
     assert (python.parent / "pip").exists() == (status == 0)
+
+
+@pytest.mark.parametrize("status, installs", [(0, "uv"), (2, "pip")])
+def test_pip_takes_over_where_uv_finds_no_index(tmp_path, status, installs):
+    for name in ("requirements.txt", "pyproject.toml", "golden_mesh/pyproject.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    for name, body in {
+        "scripts/find_python.sh": "",
+        "scripts/make_venv.sh": "",
+        ".venv/bin/python": 'case "$*" in *"-r requirements.txt") echo pip ;; esac',
+        ".venv/bin/uv": f"[ {status} != 0 ] || echo uv; exit {status}",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    done = run("make", "--silent", "-f", f"{REPOSITORY}/Makefile", "TORCH_INDEX=", ".venv/ready", cwd=tmp_path)
+    assert (done.returncode, done.stdout.split()) == (0, [installs]), done.stderr
+    assert (tmp_path / ".venv/ready").exists()
