@@ -90,20 +90,32 @@ def test_an_environment_without_pip_gets_it_or_is_named(tmp_path, ensurepip, sta
     assert (python.parent / "pip").exists() == (status == 0)
 
 
-@pytest.mark.parametrize("status, installs", [(0, "uv"), (2, "pip")])
-def test_pip_takes_over_where_uv_finds_no_index(tmp_path, status, installs):
-    for name in ("requirements.txt", "pyproject.toml", "golden_mesh/pyproject.toml"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    for name, body in {
-        "scripts/find_python.sh": "",
+UV = {"works": "echo uv", "finds no index": "exit 2", "is not there": None}
+
+
+@pytest.mark.parametrize("index", [(), ("torch",)], ids=["PyPI's torch", "TORCH_INDEX"])
+@pytest.mark.parametrize("environment", [".venv", ".venv-python310"])
+@pytest.mark.parametrize("uv", UV)
+def test_pip_fills_an_environment_where_uv_cannot(tmp_path, uv, environment, index):
+    files = {
+        "requirements.txt": "",
+        "pyproject.toml": "",
+        "golden_mesh/pyproject.toml": "",
+        "scripts/find_python.sh": f"echo {tmp_path}/python",
         "scripts/make_venv.sh": "",
-        ".venv/bin/python": 'case "$*" in *"-r requirements.txt") echo pip ;; esac',
-        ".venv/bin/uv": f"[ {status} != 0 ] || echo uv; exit {status}",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-    done = run("make", "--silent", "-f", f"{REPOSITORY}/Makefile", "TORCH_INDEX=", ".venv/ready", cwd=tmp_path)
-    assert (done.returncode, done.stdout.split()) == (0, [installs]), done.stderr
-    assert (tmp_path / ".venv/ready").exists()
+        "python": "mkdir -p .venv-python310",
+        ".venv/bin/python": 'case "$*" in *uv==*) exit 1 ;; *" install "*) echo pip ;; esac',
+        ".venv/bin/uv": UV[uv],
+    }
+    for name, body in files.items():
+        if body is not None:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+            (tmp_path / name).chmod(0o755)
+    options = "-o", ".venv/ready", f"TORCH_INDEX={''.join(index)}"
+    options = options[2:] if environment == ".venv" else options
+    make = "make", "--silent", "-f", f"{REPOSITORY}/Makefile"
+    done = run(*make, *options, f"{environment}/ready", cwd=tmp_path)
+    installed = ["uv" if uv == "works" else "pip"] * (1 + len(index))
+    assert (done.returncode, done.stdout.split()) == (0, installed), done.stderr
+    assert (tmp_path / environment / "ready").exists()
