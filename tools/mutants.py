@@ -1,4 +1,4 @@
-"""81 small faults of the sources (mutants.tsv), and whether the tests that should notice them do.
+"""Small faults of the sources (mutants.tsv), and whether the tests that should notice them do.
 
     .venv/bin/python tools/mutants.py [--only 3,17] [-j 2] [--out FILE.json]
 

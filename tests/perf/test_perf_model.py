@@ -163,7 +163,6 @@ def test_every_block_says_that_it_is_modeled():
         ("model", ["--measured", "Makefile", "--prefill", "32"], "leave out --prefill"),
         ("l1", ["--prefill", "7"], "--prefill must be 32 to 16384 rows, got 7"),
         ("l1", ["--cached-prefix"], "--cached-prefix needs --prefill"),
-        ("l1", ["--prefill", "64", "--mesh", "T3K", "--dims", "0.5B"], "--prefill: 0.5B has 112 hidden columns a chip"),
     ],
 )
 def test_bad_options_are_one_line_and_status_2(command, options, message, capsys, monkeypatch, tmp_path):

@@ -232,12 +232,6 @@ def l1(args: argparse.Namespace) -> str:
     if args.prefill is not None:
         most = QWEN25_7B.context // 2  # a cached prefix is as long
         check_range("--prefill", args.prefill, TILE, most, "rows")
-        columns = DIMS[args.dims].hidden_size // Split.of(args.mesh, args.tp).tp
-        if columns % TILE:
-            raise UserError(
-                f"--prefill: {args.dims} has {columns} hidden columns a chip, no whole tiles: ttnn's reduce-scatter is "
-                "many operations there, which no plan lists. Choose a smaller --tp"
-            )
     elif args.cached_prefix:
         raise UserError("--cached-prefix needs --prefill ROWS")
     check_step(args)
