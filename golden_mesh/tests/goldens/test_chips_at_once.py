@@ -13,10 +13,12 @@ HIFI2 = ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi2, 
 SDPA = ttnn.SDPAProgramConfig(compute_with_storage_grid_size=(8, 8), q_chunk_size=32, k_chunk_size=64)
 ATTEND = ttnn.transformer.scaled_dot_product_attention
 PAGED = ttnn.transformer.paged_scaled_dot_product_attention_decode
+CHUNKED = ttnn.transformer.chunked_scaled_dot_product_attention
 SILU = ttnn.UnaryOpType.SILU
 ROWS, Q, K = (1, 1, 33, 96), (2, 4, 64, 32), (2, 2, 64, 32)
 CACHE, TABLE = (4, 2, 32, 32), ints([[0, 2], [3, 1]])
 DECODE = (1, 2, 8, 32), CACHE, CACHE, TABLE, ints([40, 9])
+LATER = (2, 4, 32, 32), CACHE, ints([[0, 2, 0, 0, 0, 0, 0, 0], [3, 1, 0, 0, 0, 0, 0, 0]])
 SPECULATIVE = (1, 2, 64, 32), (4, 1, 32, 32), (4, 1, 32, 32), TABLE, ints([3, 9, 40, 41])
 COS = torch.randn(1, 1, 64, 32)
 # Calls of x, y ... and these. What is a shape differs by chip.
@@ -37,6 +39,9 @@ CASES = {
     "ATTEND(x, y, y, sliding_window_size=24, attention_sink=z)": (Q, torch.randn(K), torch.randn(1, 4, 1, 1)),
     "ATTEND(x, y, z, is_causal=False, cu_window_seqlens=u, program_config=SDPA)": (Q, K, K, ints([0, 32, 40, 64])),
     "ATTEND(x, x, x, output_concat_heads=True)": (Q,),
+    "CHUNKED(x, y, z, u, 0, compute_kernel_config=EXACT)": ((2, 4, 33, 32), *DECODE[1:4]),
+    "CHUNKED(x, y, y, z, chunk_start_idx_tensor=u, attention_sink=v)": (*LATER, ints([32]), torch.randn(1, 4, 1, 1)),
+    "CHUNKED(x, y, y, z, 64, program_config=SDPA, sliding_window_size=24)": ((2, 4, 32, 32), (4, 1, 64, 32), TABLE),
     "PAGED(x, y, z, u, cur_pos_tensor=v, compute_kernel_config=EXACT)": DECODE,
     "PAGED(x, y, y, u, cur_pos_tensor=v, attention_sink=w)": (*DECODE, torch.randn(8, 32)),
     "PAGED(x, y, z, u, is_causal=False, attn_mask=v)": (*DECODE[:4], torch.randn(2, 1, 8, 64)),

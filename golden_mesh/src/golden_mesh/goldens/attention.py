@@ -100,7 +100,11 @@ def _either(hidden: torch.Tensor | None, also: torch.Tensor) -> torch.Tensor:
     return also if hidden is None else hidden | also
 
 
-@golden("ttnn.transformer.chunked_scaled_dot_product_attention")
+@golden(
+    "ttnn.transformer.chunked_scaled_dot_product_attention",
+    stacks="input_tensor_q",
+    lists="input_tensor_k input_tensor_v",
+)
 def chunked_scaled_dot_product_attention(
     input_tensor_q,
     input_tensor_k,
@@ -123,11 +127,15 @@ def chunked_scaled_dot_product_attention(
             what = f"chunk_start_idx_tensor holds {start}, {of[0]}_chunk_size is {chunk}"
             op = "ttnn.transformer.chunked_scaled_dot_product_attention"
             meet(f"chunk start between chunks of {of}", op, what)
-    length = start + input_tensor_q.shape[2]
-    blocks = blocks_of(page_table_tensor.numpy(), np.full(len(input_tensor_q), length), input_tensor_k)
-    caches = (input_tensor_k, input_tensor_v)
-    k, v = (gathered(cache, blocks).transpose(1, 2).flatten(2, 3)[:, :, :length] for cache in caches)
-    return attend(input_tensor_q, k, v, start=start, sliding=sliding_window_size, sink=attention_sink)
+    users, _, rows, _ = input_tensor_q.shape[-4:]
+    length = start + rows
+    caches = [x if isinstance(x, list) else [x] for x in (input_tensor_k, input_tensor_v)]  # of each chip
+    blocks = blocks_of(page_table_tensor.numpy(), np.full(users, length), caches[0][0])
+    k, v = (torch.cat([gathered(cache, blocks) for cache in of_chips]) for of_chips in caches)
+    k, v = (x.transpose(1, 2).flatten(2, 3)[:, :, :length] for x in (k, v))
+    q = input_tensor_q.flatten(0, -4)
+    y = attend(q, k, v, start=start, sliding=sliding_window_size, sink=attention_sink)
+    return y.unflatten(0, input_tensor_q.shape[:-3])
 
 
 def blocks_of(page_table: np.ndarray, lengths: np.ndarray, cache: torch.Tensor) -> np.ndarray:

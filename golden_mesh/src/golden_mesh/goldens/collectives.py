@@ -36,31 +36,39 @@ def parts_of_sum(shards: list[torch.Tensor], dim: int, ring: bool = False, at_on
     - at_once: every chip sends its shard to the chip of the part, which adds all of them.
     """
     count = len(shards)
-    cut = [shard.tensor_split(count, dim) for shard in shards]  # [chip][part], also of less than count
     if shards[0].dtype != torch.bfloat16:
-        return [sum(pieces[part].float() for pieces in cut) for part in range(count)]
-    add_up = _sum_at_once if at_once else _sum_in_ring if ring else _sum_in_line
-    return [add_up([pieces[part] for pieces in cut], part).bfloat16() for part in range(count)]
+        total = _sum(shards, in_float32=True)
+    elif at_once:
+        total = _sum(shards, in_float32=False)
+    else:
+        cut = [shard.tensor_split(count, dim) for shard in shards]  # [chip][part], also of less than count
+        total = (_sum_in_ring if ring else _sum_in_line)(cut, dim).bfloat16()
+    return [part.contiguous() for part in total.tensor_split(count, dim)]
 
 
-def _sum_at_once(pieces: list[torch.Tensor], at: int) -> torch.Tensor:
-    return _sum(pieces, in_float32=False)
+def _sum_in_line(cut: list[tuple[torch.Tensor, ...]], dim: int) -> torch.Tensor:
+    def of_part(at: int) -> torch.Tensor:
+        pieces = [of_chip[at] for of_chip in cut]
+        own = pieces[at]
+        for arriving in (pieces[:at], pieces[:at:-1]):
+            if arriving:
+                own = engine.add(reduce(engine.add, arriving), own)
+        return own
+
+    return torch.cat([of_part(at) for at in range(len(cut))], dim)
 
 
-def _sum_in_line(pieces: list[torch.Tensor], at: int) -> torch.Tensor:
-    own = pieces[at]
-    for arriving in (pieces[:at], pieces[:at:-1]):
-        if arriving:
-            own = engine.add(reduce(engine.add, arriving), own)
-    return own
-
-
-def _sum_in_ring(pieces: list[torch.Tensor], at: int) -> torch.Tensor:
-    count = len(pieces)
+def _sum_in_ring(cut: list[tuple[torch.Tensor, ...]], dim: int) -> torch.Tensor:
+    """All parts at once: what is added to a part after so many hops lies where the part does."""
+    count = len(cut)
     half = count // 2
-    longer = reduce(engine.add, (pieces[(at - hops) % count] for hops in range(half, 0, -1)))
-    shorter = reduce(engine.add, (pieces[(at + hops) % count] for hops in range(half - 1, 0, -1)))
-    return engine.round_sum_(longer.float() + pieces[at].float() + shorter.float())
+
+    def arriving(hops: int) -> torch.Tensor:
+        return torch.cat([cut[(at - hops) % count][at] for at in range(count)], dim)
+
+    longer = reduce(engine.add, map(arriving, range(half, 0, -1)))
+    shorter = reduce(engine.add, map(arriving, range(1 - half, 0)))
+    return engine.round_sum_(longer.float() + arriving(0).float() + shorter.float())
 
 
 def is_ring(topology, chips: int) -> bool:
