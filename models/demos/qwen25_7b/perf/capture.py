@@ -51,11 +51,17 @@ def constant_shard(shard: WeightShard, mesh_device: ttnn.MeshDevice, centered: f
     Only one value changes an operation: a layer's keys are centered where its bias for that is not zero.
     centered: layers with ones there.
     """
-    if shard.format != "bfloat16":  # packing the 7B's zeros takes seconds for each capture
-        shape, dtype = ttnn.Shape((1, 1, *shard.slice.shape)), getattr(ttnn, shard.format)
-        return ttnn.get_device_tensors(ttnn.allocate_tensor_on_host(shape, dtype, ttnn.TILE_LAYOUT, mesh_device))[0]
+    if shard.format != "bfloat16":
+        return _zeros(shard.slice.shape, shard.format, mesh_device)
     biases = (f"model.layers.{i}.self_attn.k_proj.bias" for i in centered)
     return _constant(float(any(shard.slice.tensors == (bias,) for bias in biases)), shard.slice.shape, shard.tiled)
+
+
+@lru_cache(maxsize=1)  # a weight's shards: of the head they take some 0.5 GB
+def _zeros(shape: tuple[int, int], dtype: str, mesh_device: ttnn.MeshDevice) -> ttnn.Tensor:
+    """Packing the 7B's zeros would take seconds. The library makes one tensor for each chip."""
+    spec = ttnn.Shape((1, 1, *shape)), getattr(ttnn, dtype), ttnn.TILE_LAYOUT
+    return ttnn.get_device_tensors(ttnn.allocate_tensor_on_host(*spec, mesh_device))[0]
 
 
 @lru_cache(maxsize=8)  # the embedding and the wide shards of a model
