@@ -66,8 +66,6 @@ def _weights(scores, largest, limit=None, *, scale: float, kernel: Kernel, appro
 
 @in_float32(lambda scores, largest: scores - largest)
 def _below_largest(scores: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
-    if scores.dtype == torch.bfloat16:
-        return engine.subtract_in_float32_dest(scores, largest)
     return engine.below_largest(engine.keep(scores, engine.SRC_B), largest)
 
 

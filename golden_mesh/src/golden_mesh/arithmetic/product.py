@@ -39,7 +39,7 @@ ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
 STEP = 64  # rows of a wide weight widened at a time
 WIDENED = 1 << 17  # elements of a narrow one: they stay in the processor's cache
 DEST = 1 << 17  # elements of a bfloat16 dest at a time: they and the operands stay in a core's second cache
-FEWEST, MOST = 32, 128  # rows of that part for which its columns are chosen: torch is slower with fewer
+FEWEST, MOST = 32, 256  # rows of that part for which its columns are chosen: torch is slower with fewer
 TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
 _FIRST_OF_16 = constant_of_16(-8)  # of a bfloat16's bits: those that SrcA's first phase takes
 # Operands (kept, so that no other tensor takes their address) and their product, inside `known_products`.

@@ -25,6 +25,7 @@ from golden_mesh.arithmetic.plain import in_float32
 
 # The kernels' constants (ckernel_sfpu_exp.h): 2**8 / ln 2, and 127 * 2**8 less a term that makes the mean error small.
 _SLOPE, _OFFSET = 256 / 0.6931471805599453, 32500.818359375
+_ROUNDING = 1.5 * 2.0**23  # added to a float32, it leaves the nearest integer in its last bits
 _INFINITE = 0xFF << 8  # infinity's bits, less the last 15
 _LEAST, _SMALLEST = -87.33, 1.19e-38  # exp(_LEAST) is a normal float32 and below _SMALLEST
 
@@ -69,8 +70,8 @@ def exp(x: torch.Tensor, scale: float, *, approximate: bool) -> torch.Tensor:
         # A denormal result becomes zero, as on chips. Torch takes ten times as long for denormals and for smaller
         # results.
         return torch.threshold_((x * scale).clamp_(min=_LEAST).exp_(), _SMALLEST, 0)
-    code = x.mul(_SLOPE * scale).add_(_OFFSET).round_().clamp_(min=0).int()
-    return code.bitwise_left_shift_(_FIFTEEN).view(torch.float32)
+    code = x.mul(_SLOPE * scale).add_(_OFFSET).clamp_(min=0).add_(_ROUNDING)
+    return code.view(torch.int32).bitwise_left_shift_(_FIFTEEN).view(torch.float32)
 
 
 @in_float32(torch.exp)

@@ -43,7 +43,7 @@ def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, dtype=N
 
 
 def _weights(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool) -> torch.Tensor:
-    scores = x if x.dtype == torch.bfloat16 else engine.keep(x.float(), engine.SRC_B)
+    scores = engine.keep(x.float(), engine.SRC_B)
     largest = scores.amax(dim, keepdim=True) if stable else scores.new_zeros(())
     weights = flash.weights(scores, largest, 1.0, kernel, kernel.approximate)
     if not stable:
