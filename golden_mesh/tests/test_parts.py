@@ -5,7 +5,7 @@ import torch
 
 from golden_mesh.arithmetic import bfloat16_dest, engine, parts
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.product import multiply, sums_of_columns, sums_of_rows
+from golden_mesh.arithmetic.product import multiply, product, sums_of_columns, sums_of_rows
 
 SHAPES = [
     ((70, 90), (70, 90)), ((3, 1, 50, 40), (40,)), ((3, 2, 50, 1), (2, 1, 40)), ((1, 1, 2, 6000), ()),
@@ -80,3 +80,9 @@ def test_a_sum_of_rows_in_a_bfloat16_dest_is_that_of_all_instructions(monkeypatc
     short = [sums_of_rows(x, kernel) for x in (rows, rows.abs(), cancelling)]
     monkeypatch.setattr(bfloat16_dest, "_sums", lambda *args: (*sums(*args)[:2], True))
     assert all(map(torch.equal, short, [sums_of_rows(x, kernel) for x in (rows, rows.abs(), cancelling)]))
+
+
+@pytest.mark.parametrize("kernel", [Kernel(3, False), Kernel(4, False), Kernel(4, True)])
+def test_a_product_takes_the_bits_of_a_float32_that_a_register_holds(kernel):
+    rows, weight = torch.randn(33, 96), draw(96, 40)
+    assert torch.equal(product(rows, weight, kernel), product(engine.keep(rows, engine.SRC_B), weight, kernel))

@@ -273,7 +273,7 @@ def _sum_of_tiles(
 
     Every `block` tiles dest is packed and added to the sum in L1 (to nearest even).
     """
-    lefts = _halves(a.to(torch.float32, copy=True), -1, SRC_B_FIRST, kernel.phases > 2)
+    lefts = _halves(source_b(a, kernel), -1, SRC_B_FIRST, kernel.phases > 2)
     count = -(-a.shape[-1] // TILE)
     add_product = torch.Tensor.addmm_ if a.dim() == 2 else torch.Tensor.baddbmm_  # baddbmm_ takes longer for one
     sums, dest = None, torch.zeros(*a.shape[:-1], columns)
