@@ -23,6 +23,21 @@ def test_programs_run_with_sub_devices_loaded(chips):
     chips.device.remove_sub_device_manager(manager)
 
 
+@pytest.mark.parametrize(
+    "call",
+    (
+        "sum(x, -1, scalar=N)", "mean(x, scalar=N)", "max(x, -1, scalar=N)", "std(x, -1, scalar=N)",
+        "remainder(x, N)", "fmod(x, N)", "pow(x, N)", "rpow(x, N)", "div(N, x)", "div(x, N)", "rdiv(x, N)",
+        "lerp(x, x, N)", "addcmul(x, x, x, value=N)", "leaky_relu(x, N)", "rms_norm(x, epsilon=N)",
+        "pad(x, [(0, 0), (0, 32)], N)", "scale_mask_softmax_in_place(ttnn.clone(x), N, mask)",
+    ),
+)  # fmt: skip
+def test_a_whole_number_is_an_int_or_a_float(chips, call):
+    names = {"ttnn": ttnn, "x": chips.put(torch.randn(1, 1, 64, 64)), "mask": chips.put(torch.randn(1, 1, 1, 64))}
+    of_int, of_float = (eval(f"ttnn.{call}", names | {"N": number}) for number in (3, 3.0))
+    assert_same(of_int, chips.get(of_float))
+
+
 def tiles_of(cache: torch.Tensor) -> torch.Tensor:
     """The tiles of each block in the order of their memory, [blocks, tiles, 32, 32]."""
     tiles = cache.unflatten(2, (-1, 32)).unflatten(4, (-1, 32)).transpose(3, 4)

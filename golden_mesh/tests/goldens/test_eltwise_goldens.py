@@ -152,6 +152,8 @@ EXAMPLES = {
     "ttnn.gelu(x, variant=ttnn.GeluVariant.Tanh)": ("F.gelu(x, approximate='tanh')", X),
     "ttnn.unary_chain(x, [Unary(U.RELU), Unary(U.EXP, 0.0)])": ("kernel('EXP', x.clamp(min=0))", X),
     "ttnn.div(x, y, rounding_mode='floor')": ("torch.floor((x / y).bfloat16().double())", X, X),
+    "ttnn.div(3.0, x)": ("3 / x", X),
+    "ttnn.div(3.0, x, rounding_mode='floor')": ("torch.floor((3 / x).bfloat16().double())", X),
     "ttnn.div(x, y, rounding_mode='trunc')": ("torch.trunc((x / y).bfloat16().double())", X, X),
     "ttnn.pow(x, 2)": ("x**2", X),
     "ttnn.pow(x, 3.0)": ("cut(x**3)", X, {"error": 0}),  # bfloat16's dest cuts it

@@ -231,7 +231,7 @@ def remainder(
 ):
     """The remainder of a / b with b's sign. A number is not rounded to bfloat16."""
     function = torch.remainder
-    if isinstance(input_tensor_b, float):
+    if not isinstance(input_tensor_b, torch.Tensor):
         function = lambda a, _: torch.remainder(a, input_tensor_b)  # noqa: E731
     return compute(
         function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
@@ -279,10 +279,11 @@ def div(
     input_tensor_b_activations=(),
     out,
 ):
-    """a / b; rounding_mode "trunc" or "floor" rounds the quotient that dest holds."""
+    """a / b, of which one may be a number; rounding_mode "trunc" or "floor" rounds the quotient that dest holds."""
     other = value if input_tensor_b is None else input_tensor_b
     rounded = _ROUNDED.get(rounding_mode)
-    in_bfloat16 = out.dtype == ttnn.bfloat16 and input_tensor_a.dtype == torch.bfloat16
+    tensor = input_tensor_a if isinstance(input_tensor_a, torch.Tensor) else other
+    in_bfloat16 = out.dtype == ttnn.bfloat16 and tensor.dtype == torch.bfloat16
 
     def function(a, b):
         if not rounded or not (a.is_floating_point() and in_bfloat16):

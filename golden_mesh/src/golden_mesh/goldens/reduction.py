@@ -1,6 +1,7 @@
 """Reductions, the largest values and their places, running sums, and sampling of tokens."""
 
 import math
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -27,10 +28,11 @@ def _reduction(function) -> callable:
     return op
 
 
-def _factor(number: float, x: torch.Tensor) -> float:
-    """A factor of a reduction of x as the kernel has it: it cuts it to bfloat16 beside bfloat16."""
-    factor = torch.tensor(number)
-    return (engine.keep(factor, engine.BFLOAT16) if x.dtype == torch.bfloat16 else factor).item()
+@lru_cache(64)
+def _factor(number: float, dtype: torch.dtype) -> float:
+    """A factor of a reduction as the kernel has it: it cuts it to bfloat16 beside bfloat16."""
+    factor = torch.tensor(float(number))
+    return (engine.keep(factor, engine.BFLOAT16) if dtype == torch.bfloat16 else factor).item()
 
 
 def _extreme(function, opposite) -> callable:
@@ -45,7 +47,7 @@ def _extreme(function, opposite) -> callable:
 
 def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float):
     """The sum of x * scalar. The matrix engine adds bfloat16 rows and columns, in a float32 dest."""
-    factor = _factor(scalar, x)
+    factor = _factor(scalar, x.dtype)
     (dim, *more) = (dim % x.dim() - x.dim() for dim in dims)
     if x.dtype != torch.bfloat16 or more or dim not in (-1, -2):
         total = wide(x).sum(dims, keepdim)
@@ -64,7 +66,7 @@ def _mean(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float) 
 def _scaled(function) -> callable:
     def extreme(x, dims, keepdim, scalar):
         found = function(x, dims, keepdim)
-        return found if scalar == 1 else wide(found) * _factor(scalar, x)
+        return found if scalar == 1 else wide(found) * _factor(scalar, x.dtype)
 
     return extreme
 

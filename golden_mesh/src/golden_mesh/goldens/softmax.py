@@ -81,7 +81,7 @@ def _masked(x: torch.Tensor, scale: float | None, mask: torch.Tensor | None, ker
     """x * scale + mask, packed after either step."""
     if mask is None:
         return x
-    factor = engine.keep(torch.tensor(1.0 if scale is None else scale), engine.BFLOAT16)
+    factor = engine.keep(torch.tensor(1.0 if scale is None else float(scale)), engine.BFLOAT16)
     scaled = multiply(x, factor, kernel)
     total = engine.add_in_float32_dest(scaled, mask) if kernel.wide else engine.add(scaled.bfloat16(), mask)
     return total.reshape(x.shape)  # a mask has four dimensions, x may have fewer
