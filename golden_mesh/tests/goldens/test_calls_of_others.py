@@ -6,7 +6,7 @@ import ttnn
 
 from golden_mesh.errors import GoldenError, UnknownMemory
 from golden_mesh.perf import device_ops, op_costs
-from goldens.support import EXACT, assert_close, assert_near, assert_same, cores, sharded
+from goldens.support import EXACT, assert_close, assert_near, assert_same, cores, examples, ints, sharded
 
 
 def test_programs_run_with_sub_devices_loaded(chips):
@@ -36,6 +36,21 @@ def test_a_whole_number_is_an_int_or_a_float(chips, call):
     names = {"ttnn": ttnn, "x": chips.put(torch.randn(1, 1, 64, 64)), "mask": chips.put(torch.randn(1, 1, 1, 64))}
     of_int, of_float = (eval(f"ttnn.{call}", names | {"N": number}) for number in (3, 3.0))
     assert_same(of_int, chips.get(of_float))
+
+
+PLANE, BATCH_OF_ONE, HOW = (2, 33, 45), (1, 2, 33, 45), dict(compute_kernel_config=EXACT)
+RANKS = {  # vectors, and ranks that differ by leading dims of 1
+    "ttnn.linear(x, y, bias=z, **HOW)": ("x[None] @ y + z", (96,), (96, 45), (1, 45), {"steps": 2}),
+    "ttnn.matmul(x, y, **HOW)": ("x @ y", (33, 96), (96,)),
+    "ttnn.matmul(x, y, **HOW)  # vectors": ("x @ y", (96,), (96,)),
+    "E.minimal_matmul(x, y, **HOW)": ("x @ y[0, 0]", (64, 96), (1, 1, 96, 128)),
+    "ttnn.add_(ttnn.clone(x), y)": ("x + y[0]", PLANE, BATCH_OF_ONE),
+    "ttnn.add(x, x, output_tensor=ttnn.clone(y))": ("(x + x)[None]", PLANE, BATCH_OF_ONE),
+    "ttnn.exp_bw(x, y)[0]": ("x[0] * y.exp()", BATCH_OF_ONE, PLANE, {"steps": 2}),
+    "ttnn.repeat(x, (3, 1))": ("x.repeat(1, 3, 1)", (2, 32, 64)),
+    "ttnn.typecast(x, ttnn.uint16)": ("x", ints(lambda: torch.randint(0, 256, (1, 5)), ttnn.uint8)),
+}
+test_ranks = examples(RANKS, globals())
 
 
 def tiles_of(cache: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,8 @@ def gradients(function: Callable, grad: torch.Tensor, *inputs: torch.Tensor) -> 
     with torch.inference_mode(False), torch.enable_grad():
         copies = [x.clone().double().requires_grad_() for x in inputs]
         result = function(*copies)
-        grad = grad.clone().double().expand(result.shape)
+        grad = grad.clone().double()
+        grad = grad.reshape(result.shape) if grad.numel() == result.numel() else grad.expand(result.shape)
         found = torch.autograd.grad(result, copies, grad, materialize_grads=True)
     return [g.float() for g in found]
 

@@ -127,7 +127,8 @@ def transpose(input_tensor, dim1, dim2, pad_value=0.0):
 
 @golden("ttnn.repeat")
 def repeat(input_tensor, repeat_dims):
-    return input_tensor.repeat(tuple(repeat_dims))
+    dims = tuple(repeat_dims)
+    return input_tensor.repeat((1,) * (input_tensor.dim() - len(dims)) + dims)
 
 
 @golden("ttnn.repeat_interleave")

@@ -32,7 +32,7 @@ def _in_place(function: Callable) -> Callable:
             function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
             input_tensor_b_activations, dtypes=dtypes,
         )  # fmt: skip
-        input_tensor_a.copy_(store(result))
+        input_tensor_a.copy_(store(result.reshape(input_tensor_a.shape)))
 
     return op
 

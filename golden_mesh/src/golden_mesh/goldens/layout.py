@@ -121,7 +121,7 @@ def typecast(input_tensor, *dtypes, dtype=None, input_dtype=None, output_dtype=N
     if input_tensor.is_floating_point() or out.dtype == ttnn.bfloat8_b:
         return packer.typecast(input_tensor, out.dtype)
     if out.dtype == ttnn.uint16:
-        return input_tensor.clamp(0, 2**16 - 1)
+        return input_tensor.long().clamp(0, 2**16 - 1)
     return input_tensor.float() if out.dtype == ttnn.bfloat16 else input_tensor
 
 

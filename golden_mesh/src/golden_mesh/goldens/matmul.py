@@ -103,7 +103,7 @@ def linear(
     dtypes,
     out,
 ):
-    """[..., M, K] @ [..., K, N] + bias -> [..., M, N], then the activation.
+    """[..., M, K] @ [..., K, N] + bias -> [..., M, N], then the activation. A vector [K] has no row or no column.
 
     - An activation in the program config works on dest. With a core grid `activation` does, too. Else it is an op.
     - ttnn.add adds a bias that the kernel does not: after an activation in the program config, before `activation`.
@@ -111,6 +111,8 @@ def linear(
     chips = isinstance(input_tensor_b, list)
     pairs = list(zip(input_tensor_a, input_tensor_b)) if chips else [(input_tensor_a, input_tensor_b)]
     pairs = [(a.mT if transpose_a else a, b.mT if transpose_b else b) for a, b in pairs]
+    vectors = pairs[0][0].dim() == 1, pairs[0][1].dim() == 1
+    pairs = [(a[None] if vectors[0] else a, b[:, None] if vectors[1] else b) for a, b in pairs]
     (a, b), one_bias = pairs[0], bias[0] if chips and bias is not None else bias
     configured = core_grid is not None or program_config is not None
     kernel = _kernel(compute_kernel_config, dtypes, "input_tensor_a", "input_tensor_b", out, configured)
@@ -120,6 +122,8 @@ def linear(
     memory = configs and [configs[name] for name in (*names, "out")]
     block = _block(a, b, kernel, formats, memory, chip, program_config, core_grid)
     products = [product(a, b, kernel, block=block, biased=in_dest) for a, b in pairs]
+    if any(vectors):
+        products = [result.squeeze([dim for dim, vector in zip((-2, -1), vectors) if vector]) for result in products]
     if chips:
         rank = max(result.dim() for result in (products[0], *(bias or ())))
         products = [_stacked(products, rank)]

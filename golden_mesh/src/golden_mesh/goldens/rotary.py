@@ -79,7 +79,7 @@ def rotary_embedding_hf(input_tensor, cos_cache, sin_cache, *, is_decode_mode=Fa
     if is_decode_mode:
         cos, sin = _per_user(cos_cache), _per_user(sin_cache)
     else:
-        cos, sin = (table[:, :, : input_tensor.shape[2]] for table in (cos_cache, sin_cache))
+        cos, sin = (table[:, :, : input_tensor.shape[-2]] for table in (cos_cache, sin_cache))
     first, second = input_tensor.chunk(2, -1)
     swapped = torch.cat((-second, first), -1)
     return _sum_of_products(input_tensor, cos, swapped, sin, _kernel(compute_kernel_config))

@@ -279,10 +279,19 @@ def _rounded(step: Step, value, *chips: int) -> tuple[torch.Tensor, ...]:
         raise GoldenError(f"{step.golden.name} returned {len(step.outputs)} tensors, its golden {len(values)}")
     packed = []
     for v, slot in zip(values, step.outputs):
-        if v.shape != (*chips, *slot.shape):
-            raise GoldenError(f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}")
+        shape = *chips, *slot.shape
+        if v.shape != shape:
+            if _without_ones(v.shape[len(chips) :]) != _without_ones(slot.shape):
+                raise GoldenError(f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}")
+            v = v.reshape(shape)
         packed.append(_packed(step.golden, v, slot.dtype))
     return tuple(packed)
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape without the 1s that it begins with: the library takes tensors of several ranks together."""
+    first = next((dim for dim, extent in enumerate(shape) if extent != 1), len(shape))
+    return tuple(shape[first:])
 
 
 def _packed(golden: Golden, values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
