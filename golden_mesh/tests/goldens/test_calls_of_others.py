@@ -53,6 +53,19 @@ RANKS = {  # vectors, and ranks that differ by leading dims of 1
 test_ranks = examples(RANKS, globals())
 
 
+X, Y = (1, 1, 64, 64), (1, 1, 64, 64)
+BY_NAME = {  # names that an op has in one of its overloads
+    "ttnn.assign(input_a=x, input_b=ttnn.clone(y))": ("x", X, Y),
+    "ttnn.mac(x, y, value=3)": ("x * y + 3", X, Y),
+    "ttnn.mac(x, value=3, input_tensor_c=y)": ("x * 3 + y", X, Y),
+    "ttnn.mac(x, value1=3, value2=2)": ("x * 3 + 2", X),
+    "ttnn.pad(x, (1, 1, 96, 96), input_tensor_start=(0, 0, 0, 0), value=3)": ("F.pad(x, (0, 32, 0, 32), value=3)", X),
+    "ttnn.add_bw(x, y, scalar=3)[0]": ("x", X, Y),
+    "T.flash_mla_prefill(x, y, input_tensor_v=x, **HOW) - T.flash_mla_prefill(x, y, x, **HOW)": ("x * 0", X, Y),
+}
+test_names_of_an_overload = examples(BY_NAME, globals() | {"T": ttnn.transformer})
+
+
 def tiles_of(cache: torch.Tensor) -> torch.Tensor:
     """The tiles of each block in the order of their memory, [blocks, tiles, 32, 32]."""
     tiles = cache.unflatten(2, (-1, 32)).unflatten(4, (-1, 32)).transpose(3, 4)

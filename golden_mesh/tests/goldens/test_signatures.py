@@ -27,7 +27,6 @@ REFUSED = {
     "ttnn.transformer.chunked_scaled_dot_product_attention": "paged_cache_geometry",
     "ttnn.transformer.scaled_dot_product_attention_decode": "share_cache",
     "ttnn.transformer.paged_scaled_dot_product_attention_decode": "paged_cache_geometry cache_position_modulo",
-    "ttnn.transformer.flash_mla_prefill": "input_tensor_v",  # by keyword
     "ttnn.transformer.flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
     "ttnn.transformer.paged_flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
     "ttnn.rand": "mesh_mapper",
@@ -35,11 +34,9 @@ REFUSED = {
     "is_cross kv_cache_batch_idx kv_actual_isl "
     "attention_sink sliding_window_size circular_kv_cache "
     "slot_id kv_actual_isl_tensor kv_cache_num_layers kv_cache_layer_idx kv_valid_end_tensor",
-    "ttnn.assign": "input_a input_b",  # the overload that writes into its second tensor, by keyword
     "ttnn.experimental.nlp_create_qkv_heads_vit": "output_tensors",
     "ttnn.experimental.create_qkv_heads": "output_tensors",
     "ttnn.experimental.split_query_key_value_and_split_heads": "output_tensors",
-    "ttnn.mac": "value value1 value2",  # by keyword
     "ttnn.prod": "dims",
     "ttnn.tilize": "tile",
     "ttnn.moreh_mean": "divisor",
@@ -88,6 +85,7 @@ WITHOUT_EFFECT = set(
 # Such parameters of single ops: they tell the library the result's shape or padding, or how a
 # kernel works.
 WITHOUT_EFFECT_OF = {
+    "ttnn.assign": "input_b",  # the tensor that it writes and returns
     "ttnn.gather": "sparse_grad",
     "ttnn.experimental.isin": "assume_unique",
     "ttnn.reshape_on_device": "W X Y Z",

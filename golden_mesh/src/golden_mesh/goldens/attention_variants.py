@@ -25,8 +25,9 @@ def _values(keys: torch.Tensor, head_dim_v: int, values: torch.Tensor | None = N
 def flash_mla_prefill(
     input_tensor_q,
     input_tensor_k,
-    head_dim_v,
+    head_dim_v=None,
     *,
+    input_tensor_v=None,
     attn_mask=None,
     is_causal=True,
     scale=None,
@@ -38,7 +39,8 @@ def flash_mla_prefill(
 
     The third positional argument may be the values instead of head_dim_v.
     """
-    values = head_dim_v if isinstance(head_dim_v, torch.Tensor) else _values(input_tensor_k, head_dim_v)
+    given = head_dim_v if input_tensor_v is None else input_tensor_v
+    values = given if isinstance(given, torch.Tensor) else _values(input_tensor_k, given)
     return scaled_dot_product_attention(
         input_tensor_q, input_tensor_k, values, attn_mask=attn_mask, is_causal=is_causal, scale=scale,
         program_config=program_config, compute_kernel_config=compute_kernel_config, paddings=paddings,

@@ -169,7 +169,7 @@ _SEVERAL: dict[str, Callable] = {  # of one to three tensors, and numbers by the
 def _several(function: Callable) -> Callable:
     def op(grad_tensor, *operands, are_required_outputs=(True, True), out, **named):
         """The gradients of the tensors that are required. Overloads have several names for the tensors."""
-        names = sorted(name for name in named if name.startswith(("input", "other")))
+        names = sorted(name for name in named if name.startswith(("input", "other", "scalar")))
         operands = [*operands, *(named.pop(name) for name in names)]
         tensors = [x for x in operands if isinstance(x, torch.Tensor)]
         numbers = operands[len(tensors) :]

@@ -101,10 +101,10 @@ def chunk(input_tensor, chunks, dim):
 def pad(input_tensor, *positional, padding=None, output_padded_shape=None, input_tensor_start=None, value=None):
     """Two overloads: (tensor, [(before, after), ...], value) and (tensor, shape, start, value)."""
     if padding is None and output_padded_shape is None:
-        if len(positional) + (value is not None) == 2:
+        if len(positional) + (value is not None) == 2 and input_tensor_start is None:
             padding = positional[0]
         else:
-            output_padded_shape, input_tensor_start = positional[:2]
+            output_padded_shape, input_tensor_start = [*positional, input_tensor_start][:2]
     if value is None:
         value = positional[-1]
     if input_tensor.dtype == torch.bfloat16:  # -3.4e38 becomes -inf, as in the library

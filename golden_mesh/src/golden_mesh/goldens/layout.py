@@ -131,9 +131,9 @@ def experimental_typecast(input_tensor, dtype, memory_config=None, optional_outp
 
 
 @golden("ttnn.assign")
-def assign(input_tensor, output_tensor=None, *, dtype=None, out):
+def assign(input_tensor=None, output_tensor=None, *, dtype=None, input_a=None, input_b=None, out):
     """Copy to another dtype or place, or into the second tensor, which the op returns."""
-    return _copied(input_tensor, out.dtype)
+    return _copied(input_a if input_tensor is None else input_tensor, out.dtype)
 
 
 @golden("ttnn.fill_implicit_tile_padding", pads="fill_value")
