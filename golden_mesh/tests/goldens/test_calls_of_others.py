@@ -39,6 +39,14 @@ def test_a_whole_number_is_an_int_or_a_float(chips, call):
 
 
 PLANE, BATCH_OF_ONE, HOW = (2, 33, 45), (1, 2, 33, 45), dict(compute_kernel_config=EXACT)
+TABLES = (1, 1, 64, 64), (1, 1, 64, 64), {"steps": 3}  # of a rotary embedding
+
+
+def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    first, second = x.chunk(2, -1)
+    return x * cos + torch.cat((-second, first), -1) * sin
+
+
 RANKS = {  # vectors, and ranks that differ by leading dims of 1
     "ttnn.linear(x, y, bias=z, **HOW)": ("x[None] @ y + z", (96,), (96, 45), (1, 45), {"steps": 2}),
     "ttnn.matmul(x, y, **HOW)": ("x @ y", (33, 96), (96,)),
@@ -46,6 +54,8 @@ RANKS = {  # vectors, and ranks that differ by leading dims of 1
     "E.minimal_matmul(x, y, **HOW)": ("x @ y[0, 0]", (64, 96), (1, 1, 96, 128)),
     "ttnn.add_(ttnn.clone(x), y)": ("x + y[0]", PLANE, BATCH_OF_ONE),
     "ttnn.add(x, x, output_tensor=ttnn.clone(y))": ("(x + x)[None]", PLANE, BATCH_OF_ONE),
+    "ttnn.exp_bw(x, y)[0]  # of more dims": ("x[None] * y.exp()", PLANE, BATCH_OF_ONE, {"steps": 2}),
+    "E.rotary_embedding_hf(x, y, z)": ("rotated(x, y[0, :, :32], z[0, :, :32])", (4, 32, 64), *TABLES),
     "ttnn.exp_bw(x, y)[0]": ("x[0] * y.exp()", BATCH_OF_ONE, PLANE, {"steps": 2}),
     "ttnn.repeat(x, (3, 1))": ("x.repeat(1, 3, 1)", (2, 32, 64)),
     "ttnn.typecast(x, ttnn.uint16)": ("x", ints(lambda: torch.randint(0, 256, (1, 5)), ttnn.uint8)),
@@ -53,15 +63,15 @@ RANKS = {  # vectors, and ranks that differ by leading dims of 1
 test_ranks = examples(RANKS, globals())
 
 
-X, Y = (1, 1, 64, 64), (1, 1, 64, 64)
+X = (1, 1, 64, 64)
 BY_NAME = {  # names that an op has in one of its overloads
-    "ttnn.assign(input_a=x, input_b=ttnn.clone(y))": ("x", X, Y),
-    "ttnn.mac(x, y, value=3)": ("x * y + 3", X, Y),
-    "ttnn.mac(x, value=3, input_tensor_c=y)": ("x * 3 + y", X, Y),
+    "ttnn.assign(input_a=x, input_b=ttnn.clone(y))": ("x", X, X),
+    "ttnn.mac(x, y, value=3)": ("x * y + 3", X, X),
+    "ttnn.mac(x, value=3, input_tensor_c=y)": ("x * 3 + y", X, X),
     "ttnn.mac(x, value1=3, value2=2)": ("x * 3 + 2", X),
     "ttnn.pad(x, (1, 1, 96, 96), input_tensor_start=(0, 0, 0, 0), value=3)": ("F.pad(x, (0, 32, 0, 32), value=3)", X),
-    "ttnn.add_bw(x, y, scalar=3)[0]": ("x", X, Y),
-    "T.flash_mla_prefill(x, y, input_tensor_v=x, **HOW) - T.flash_mla_prefill(x, y, x, **HOW)": ("x * 0", X, Y),
+    "ttnn.add_bw(x, y, scalar=3)[0]": ("x", X, X),
+    "T.flash_mla_prefill(x, y, input_tensor_v=x, **HOW) - T.flash_mla_prefill(x, y, x, **HOW)": ("x * 0", X, X),
 }
 test_names_of_an_overload = examples(BY_NAME, globals() | {"T": ttnn.transformer})
 

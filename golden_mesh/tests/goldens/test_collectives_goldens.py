@@ -145,6 +145,16 @@ def test_a_sum_over_eight_chips_is_as_far_off_as_on_simulated_chips(way, error, 
     assert gain[0] < (got * want).sum() / (want * want).sum() < gain[1]
 
 
+@pytest.mark.parametrize("way, fewest", [({}, 2), ({"ring": True}, 3), ({"at_once": True}, 3)], ids=str)
+def test_each_shard_is_added_once_to_each_part(way, fewest):
+    """Powers of two, whose sums in bfloat16 are exact. There are more parts than columns, or parts of two sizes."""
+    for count, columns in ((count, columns) for count in range(fewest, 9) for columns in (1, 2 * count + 1)):
+        shards = [torch.full((1, 1, 3, columns), 2.0**chip).bfloat16() for chip in range(count)]
+        parts = parts_of_sum(shards, -1, **way)
+        assert [part.shape[-1] for part in parts] == [part.shape[-1] for part in shards[0].tensor_split(count, -1)]
+        assert (torch.cat(parts, -1) == 2**count - 1).all()
+
+
 def test_dest_and_a_pair_are_rounded_to_a_common_power_of_two():
     """To 2**-10 of it. Ties of a pair go up: 3.5 of these steps become 4, and -3.5 become -3."""
     pair = torch.tensor([3.5, -3.5, 3.5]).mul(2**-10).bfloat16()

@@ -129,13 +129,18 @@ def chunked_scaled_dot_product_attention(
             meet(f"chunk start between chunks of {of}", op, what)
     users, _, rows, _ = input_tensor_q.shape[-4:]
     length = start + rows
-    caches = [x if isinstance(x, list) else [x] for x in (input_tensor_k, input_tensor_v)]  # of each chip
+    caches = list(map(of_chips, (input_tensor_k, input_tensor_v)))
     blocks = blocks_of(page_table_tensor.numpy(), np.full(users, length), caches[0][0])
-    k, v = (torch.cat([gathered(cache, blocks) for cache in of_chips]) for of_chips in caches)
+    k, v = (torch.cat([gathered(cache, blocks) for cache in each]) for each in caches)
     k, v = (x.transpose(1, 2).flatten(2, 3)[:, :, :length] for x in (k, v))
     q = input_tensor_q.flatten(0, -4)
     y = attend(q, k, v, start=start, sliding=sliding_window_size, sink=attention_sink)
     return y.unflatten(0, input_tensor_q.shape[:-3])
+
+
+def of_chips(tensor: torch.Tensor | list[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors of a golden's parameter of `lists` (registry.py), also where there is one chip's alone."""
+    return tensor if isinstance(tensor, list) else [tensor]
 
 
 def blocks_of(page_table: np.ndarray, lengths: np.ndarray, cache: torch.Tensor) -> np.ndarray:

@@ -21,7 +21,7 @@ from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import ROWS, product, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.attention import blocks_of, whole_mask
+from golden_mesh.goldens.attention import blocks_of, of_chips, whole_mask
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
 from golden_mesh.versions import numbers
@@ -103,7 +103,7 @@ def paged_scaled_dot_product_attention_decode(
     spec_multi_pos_tiles: tokens of a user. Each has a tile of 32 heads and a position: q [1, B, tokens x 32, dim],
     positions [B x tokens]. A user's positions do not decrease. All its tokens read the chunks of its last one.
     """
-    caches = [x if isinstance(x, list) else [x] for x in (input_tensor_k, input_tensor_v)]
+    caches = list(map(of_chips, (input_tensor_k, input_tensor_v)))
     cache, chips = caches[0][0], len(caches[0])
     capacity = page_table_tensor.shape[-1] * cache.shape[2]
     op = "paged_scaled_dot_product_attention_decode"

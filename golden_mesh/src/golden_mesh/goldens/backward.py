@@ -10,6 +10,7 @@ from typing import Callable
 import torch
 import torch.nn.functional as F
 
+from golden_mesh.arithmetic.parts import common_shape
 from golden_mesh.goldens.backward_steps import STEPS
 from golden_mesh.mesh.memory import Slot
 from golden_mesh.registry import golden
@@ -20,8 +21,8 @@ def gradients(function: Callable, grad: torch.Tensor, *inputs: torch.Tensor) -> 
     with torch.inference_mode(False), torch.enable_grad():
         copies = [x.clone().double().requires_grad_() for x in inputs]
         result = function(*copies)
-        grad = grad.clone().double()
-        grad = grad.reshape(result.shape) if grad.numel() == result.numel() else grad.expand(result.shape)
+        shape = common_shape(grad.shape, result.shape)  # of any rank
+        grad = grad.clone().double().expand(shape).reshape(result.shape)
         found = torch.autograd.grad(result, copies, grad, materialize_grads=True)
     return [g.float() for g in found]
 

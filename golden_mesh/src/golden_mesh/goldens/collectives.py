@@ -36,9 +36,7 @@ def parts_of_sum(shards: list[torch.Tensor], dim: int, ring: bool = False, at_on
     - at_once: every chip sends its shard to the chip of the part, which adds all of them.
     """
     count = len(shards)
-    if shards[0].dtype != torch.bfloat16:
-        total = _sum(shards, in_float32=True)
-    elif at_once:
+    if at_once or shards[0].dtype != torch.bfloat16:
         total = _sum(shards, in_float32=False)
     else:
         cut = [shard.tensor_split(count, dim) for shard in shards]  # [chip][part], also of less than count
@@ -67,7 +65,7 @@ def _sum_in_ring(cut: list[tuple[torch.Tensor, ...]], dim: int) -> torch.Tensor:
         return torch.cat([cut[(at - hops) % count][at] for at in range(count)], dim)
 
     longer = reduce(engine.add, map(arriving, range(half, 0, -1)))
-    shorter = reduce(engine.add, map(arriving, range(1 - half, 0)))
+    shorter = reduce(engine.add, map(arriving, range(1 + half - count, 0)))
     return engine.round_sum_(longer.float() + arriving(0).float() + shorter.float())
 
 

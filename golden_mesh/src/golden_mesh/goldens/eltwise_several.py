@@ -109,7 +109,7 @@ def lerp(input, end, weight):
 
 @golden("ttnn.mac")
 def mac(input_tensor_a, input_tensor_b=None, input_tensor_c=None, *, value=None, value1=None, value2=None):
-    """a * b + c. Numbers have other names: the first is what is missing."""
+    """a * b + c. A number in place of b or c has a name of its own."""
     numbers = iter([number for number in (value, value1, value2) if number is not None])
     b, c = (next(numbers) if x is None else x for x in (input_tensor_b, input_tensor_c))
     return _in_float32(lambda a, b, c: a * b + c, input_tensor_a, b, c)

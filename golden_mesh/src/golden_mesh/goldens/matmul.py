@@ -111,8 +111,9 @@ def linear(
     chips = isinstance(input_tensor_b, list)
     pairs = list(zip(input_tensor_a, input_tensor_b)) if chips else [(input_tensor_a, input_tensor_b)]
     pairs = [(a.mT if transpose_a else a, b.mT if transpose_b else b) for a, b in pairs]
-    vectors = pairs[0][0].dim() == 1, pairs[0][1].dim() == 1
-    pairs = [(a[None] if vectors[0] else a, b[:, None] if vectors[1] else b) for a, b in pairs]
+    vectors = [side.dim() == 1 for side in pairs[0]]
+    if any(vectors):
+        pairs = [(a[None] if vectors[0] else a, b[:, None] if vectors[1] else b) for a, b in pairs]
     (a, b), one_bias = pairs[0], bias[0] if chips and bias is not None else bias
     configured = core_grid is not None or program_config is not None
     kernel = _kernel(compute_kernel_config, dtypes, "input_tensor_a", "input_tensor_b", out, configured)

@@ -136,6 +136,7 @@ def one_layer_of_each_kind(
     model_config = TtModelConfig.make(mesh_device, few, recipe, slots=slots, max_seq_len=context)
     build = partial(constant_shard, mesh_device=mesh_device, centered=centered)
     model = TtTransformer(mesh_device, build, model_config)
+    _zeros.cache_clear()  # it holds the mesh
     caches = allocate_caches(mesh_device, model_config, blocks_for(users, context, BLOCK), BLOCK)
     replica = Replica(model, caches, traced=False, users=users, speculate=tokens)
     del model, caches
