@@ -1,4 +1,4 @@
-"""The README's Python example gives the results that the README states. A model ends once, and says so."""
+"""The Python examples of the READMEs give the results that the pages state. A model ends once, and says so."""
 
 import os
 import re
@@ -32,11 +32,22 @@ LIFETIME_SAID = ["this process has an open model already: close it first", "[]",
 SAID = re.compile(r'It prints "(.+?)" and "(.+?)"')
 
 
+def run_in(folder: Path, code: str):
+    path = os.pathsep.join([f"{ROOT}", f"{ROOT}/golden_mesh/src"])  # like pip install -e
+    environment = os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": f"{folder}"}
+    done = run_python("-c", code, cwd=folder, env=environment)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    return done
+
+
+def test_one_module_by_hand(tmp_path):
+    section = (ROOT / "models/demos/qwen25_7b/README.md").read_text().split("## One module by hand")[1]
+    (example,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], flags=re.S)
+    assert run_in(tmp_path, example).stdout.splitlines() == re.findall(r"It prints `(.+?)`", section)
+
+
 def test_the_python_example_and_the_end_of_a_model(tmp_path):
     section = (ROOT / "README.md").read_text().split("## From Python")[1].split("\n## ")[0]
     (example,) = re.findall(r"```python\n(.*?)```", section, flags=re.S)
-    path = os.pathsep.join([f"{ROOT}", f"{ROOT}/golden_mesh/src"])  # like pip install -e
-    environment = os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": f"{tmp_path}"}
-    done = run_python("-c", example + LIFETIME, cwd=tmp_path, env=environment)
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    done = run_in(tmp_path, example + LIFETIME)
     assert done.stdout.splitlines() == [*SAID.search(section).groups(), *LIFETIME_SAID]
