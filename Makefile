@@ -61,13 +61,13 @@ check-pcc:
 	@echo "PCC of every module: done"
 
 eval: .venv/ready
-	@$(PYTHON) -m models.demos.qwen25_7b.evaluation eval $(call option,mesh,MESH) $(call option,model,MODEL) \
+	@$(PYTHON) -m qwen25_7b_lab.evaluation eval $(call option,mesh,MESH) $(call option,model,MODEL) \
 		$(call option,recipes,RECIPES) $(ARGS)
-	@$(PYTHON) -m models.demos.qwen25_7b.evaluation readiness $(call option,mesh,MESH) $(call option,model,MODEL) \
+	@$(PYTHON) -m qwen25_7b_lab.evaluation readiness $(call option,mesh,MESH) $(call option,model,MODEL) \
 		$(call option,recipes,RECIPES)
 
 bringup: .venv/ready
-	@$(PYTHON) -m models.demos.qwen25_7b.bringup $(call option,mesh,MESH) $(call option,size,SIZE) \
+	@$(PYTHON) -m qwen25_7b_lab.bringup $(call option,mesh,MESH) $(call option,size,SIZE) \
 		$(or $(call option,out,OUT),--out=bringup-$(call quoted,MESH)) $(call option,model,MODEL) \
 		$(call option,reference,REFERENCE) $(call option,questions,QUESTIONS) $(ARGS)
 

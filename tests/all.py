@@ -69,7 +69,7 @@ JOBS = {
     ),
     # The stages that run no tests of ours.
     "bringup": (
-        f"$ {sys.executable} -m models.demos.qwen25_7b.bringup --mesh N300 --backend golden --size tiny "
+        f"$ {sys.executable} -m qwen25_7b_lab.bringup --mesh N300 --backend golden --size tiny "
         "--out generated/bringup --only machine,ops,speed",
     ),
     # Blackhole: slots on 11 columns of cores, two readers a bank of DRAM, rings of four and of eight.

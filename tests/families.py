@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 import transformers
+from qwen25_7b_lab.perf import published_models
 from transformers import PreTrainedModel
 
 from models.demos.qwen25_7b.config import DecoderConfig
 from models.demos.qwen25_7b.config.rope import Llama3
-from models.demos.qwen25_7b.perf import published_models
 from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 

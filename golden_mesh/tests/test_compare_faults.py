@@ -2,7 +2,6 @@
 memory.
 """
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -158,14 +157,3 @@ def test_a_clash_lists_the_circular_buffers(golden):
         ttnn.deallocate(tensor)
     listed = [line for line in str(error.value).splitlines() if line.startswith("circular buffers")]
     assert listed and "bytes =" in listed[0]
-
-
-def test_the_table_for_tt_perf_report(tmp_path, launch):
-    done = launch("perf", "--system", "N150", "--csv", "out", EXAMPLES / "perceptron.py")
-    assert done.returncode == 0, done.stderr[-2000:]
-    with (tmp_path / "out/ops_perf_results_modeled.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [row["OP CODE"] for row in rows][::2] == 2 * ["MatmulDeviceOperation"]
-    assert rows[0]["INPUT_1_X_PAD[LOGICAL]"] == "2048[2048]"
-    total = sum(int(r["DEVICE FW DURATION [ns]"]) + int(r["OP TO OP LATENCY [ns]"]) for r in rows)
-    assert f"All of it takes {total / 1e6:.3f}, " in done.stdout

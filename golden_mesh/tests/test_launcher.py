@@ -144,10 +144,7 @@ REFUSED = {
     "-m": "-m must be followed",
     "-q x.py": "run has no option -q",
     "nowhere.py": "no script 'nowhere.py'",
-    "perf": "nothing to run",
-    "perf --system P150 -c 0": "not of a P150's",
-    "perf --position -1 -c 0": "--position: 0 or a larger number is needed, got '-1'",
-    "perf --links 3 -c 0": "--links: invalid choice: 3",
+    "compare": "nothing to run",
     "--links 1 -c 0": "run has no option --links",
     "compare --below 2 -c 0": "--below: a PCC from 0 to 1 is needed, got '2'",
     "compare --html none/page.html -c 0": "none/page.html cannot be written",
@@ -157,7 +154,6 @@ REFUSED = {
     "compare --links 1 -c 0": "compare has no option --links",
     "record --to": "--to: expected one argument",
     f"record {__file__} --to ops.pt": "--to goes before the program",
-    f"perf --csv {__file__} -c 0": "is a file: name a folder",
     "replay nowhere.pt": "no record 'nowhere.pt'",
     f"replay {__file__} --calls -1": "--calls: 0 or a larger number is needed, got '-1'",
     "replay": "the following arguments are required: FILE",
@@ -181,7 +177,7 @@ PROGRAMS = {
     f"{__file__} --system -m x -- --profile": [__file__, "--system", "-m", "x", "--", "--profile"],
     "--system=t3k -m pytest -m slow --profile": ["-m", "pytest", "-m", "slow", "--profile"],
     "run --profile -c 0 -c 1 --help": ["-c", "0", "-c", "1", "--help"],
-    "perf --system N150 - --links 3": ["-", "--links", "3"],
+    "compare --system N150 - --below 3": ["-", "--below", "3"],
 }
 
 
@@ -197,10 +193,10 @@ def test_a_refusal_is_one_line_and_status_2(launch):
 
 
 def test_the_users_settings_are_kept():
-    given_options = parse("perf --links 2 --position 1024 -c 0".split())
+    given_options = parse("compare --below 0.5 -c 0".split())
     given = {"TT_LOGGER_LEVEL": "info", "PYTHONPATH": os.pathsep.join(["/a", "/b"]), "OTHER": "1"}
     made = environment(given_options, given)
-    assert made["GOLDEN_MESH_PERF"] == "[2, 1024, null]"
+    assert made["GOLDEN_MESH_COMPARE"] == "[0.5, null, null, null]"
     assert made["TT_LOGGER_LEVEL"] == "info" and made["OTHER"] == "1"
     assert made["PYTHONPATH"].split(os.pathsep)[1:] == ["/a", "/b"]
     assert environment(given_options, made) == made, "a launcher in a launcher adds nothing"
@@ -209,7 +205,7 @@ def test_the_users_settings_are_kept():
 def test_help_and_doctor_explain(launch):
     usage, report = launch("--help").stdout, launch("--doctor").stdout
     assert all(f"    {command}" in usage for command in COMMANDS)
-    assert "--links" in launch("perf", "--help").stdout
+    assert "--below" in launch("compare", "--help").stdout
     assert f"ttnn {version('ttnn')}" in report and "operations without a golden" in report
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Sequence
 
 import torch
+from qwen25_7b_lab.evaluation.teacher_forcing import predict_with_decode
+from qwen25_7b_lab.evaluation.texts import ForcedText
 
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_decode
-from models.demos.qwen25_7b.evaluation.texts import ForcedText
 
 LONGEST = 1024  # tokens; tt-metal's writer starts a new context after 1024
 ROWS = 32  # parts of a reference's second half: one for each slot of a batch

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from qwen25_7b_lab.evaluation.teacher_forcing import prefill_batches, prefill_logits
 
 from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.engine.prefill_batch import Prompt
 from models.demos.qwen25_7b.engine.replica import Replica
-from models.demos.qwen25_7b.evaluation.teacher_forcing import prefill_batches, prefill_logits
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
 from tests.families import hf_model

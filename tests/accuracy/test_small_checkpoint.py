@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from qwen25_7b_lab.evaluation.teacher_forcing import predict_with_decode
+from qwen25_7b_lab.evaluation.texts import ForcedText
 
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.engine.generator import Generator
-from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_decode
-from models.demos.qwen25_7b.evaluation.texts import ForcedText
 from tests.generation import generate, greedy
 from tests.metrics import assert_close
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from qwen25_7b_lab.evaluation import readiness
+from qwen25_7b_lab.evaluation.divergence import score_decode
+from qwen25_7b_lab.evaluation.model import EvaluatedModel, replicas_on
+from qwen25_7b_lab.evaluation.reference import HuggingFace
+from qwen25_7b_lab.evaluation.texts import sample
 
 from models.demos.qwen25_7b.config import RECIPES
-from models.demos.qwen25_7b.evaluation import readiness
-from models.demos.qwen25_7b.evaluation.divergence import score_decode
-from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, replicas_on
-from models.demos.qwen25_7b.evaluation.reference import HuggingFace
-from models.demos.qwen25_7b.evaluation.texts import sample
 from tests.accuracy.reference_file import Reference, agreement
 
 SMALL_FLOORS = 0.985, 1.0  # top-1, top-5

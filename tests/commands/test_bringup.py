@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from golden_mesh.replay import difference
 from programs import run_python
+from qwen25_7b_lab.bringup import __main__ as command
+from qwen25_7b_lab.bringup import runner
+from qwen25_7b_lab.bringup.__main__ import main
+from qwen25_7b_lab.bringup.ops import variants
+from qwen25_7b_lab.bringup.report import write_report
+from qwen25_7b_lab.bringup.runner import Outcome, Stage, known_outcomes, run_stage, run_stages
 
-from models.demos.qwen25_7b.bringup import __main__ as command
-from models.demos.qwen25_7b.bringup import runner
-from models.demos.qwen25_7b.bringup.__main__ import main
-from models.demos.qwen25_7b.bringup.ops import variants
-from models.demos.qwen25_7b.bringup.report import write_report
-from models.demos.qwen25_7b.bringup.runner import Outcome, Stage, known_outcomes, run_stage, run_stages
 from models.demos.qwen25_7b.cli.command import status_of
 
 FOREVER = """
@@ -105,7 +105,7 @@ version = metadata.version
 metadata.version = lambda name: "0.80.0" if name == "ttnn" else version(name)
 from dataclasses import replace
 from golden_mesh.start.systems import SYSTEMS
-from models.demos.qwen25_7b.bringup import machine
+from qwen25_7b_lab.bringup import machine
 four = SYSTEMS["N150x4"]
 SYSTEMS["N150x4"] = replace(four, harvested_rows=(0b1000001,) * 4, links=four.links[::4])
 machine.run_program("", machine.compare)
@@ -173,7 +173,7 @@ def test_what_a_stage_ran_on_decides_what_is_kept(tmp_path, verdict, on, again, 
 
 def test_two_edits_of_the_programs_are_two_states(tmp_path, monkeypatch):
     """Without git, too, and with the file's size and time kept."""
-    monkeypatch.setattr(command, "PACKAGE", tmp_path)
+    monkeypatch.setattr(command, "ROOTS", [tmp_path])
     found = []
     for text in ("x = 1", "x = 2", "x = 1"):
         (tmp_path / "program.py").write_text(text)
@@ -229,7 +229,7 @@ def test_a_signal_ends_the_stage_and_keeps_the_others(tmp_path, number):
 import sys
 sys.path.insert(0, {str(runner.__file__.split("/models/")[0])!r})
 from pathlib import Path
-from models.demos.qwen25_7b.bringup.runner import Stage, run_stages
+from qwen25_7b_lab.bringup.runner import Stage, run_stages
 from models.demos.qwen25_7b.cli.command import run
 command = lambda code: ((sys.executable, "-c", code),)
 stages = [Stage("a", command("pass"), 1), Stage("b", command({code!r}), 1)]

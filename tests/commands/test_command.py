@@ -8,11 +8,11 @@ import sys
 import textwrap
 
 import pytest
+from qwen25_7b_lab.evaluation import __main__ as evaluation
+from qwen25_7b_lab.perf import __main__ as perf
 
 from models.demos.qwen25_7b.cli.terminal import complain, printable, say
 from models.demos.qwen25_7b.demo import demo
-from models.demos.qwen25_7b.evaluation import __main__ as evaluation
-from models.demos.qwen25_7b.perf import __main__ as perf
 from tests.commands.program import start
 
 QUIET = """

@@ -1,13 +1,13 @@
 """Every option that names a file, with a path that no file can have: status 2, and one line."""
 
 import pytest
+from qwen25_7b_lab.bringup.__main__ import main as bringup
+from qwen25_7b_lab.evaluation.__main__ import main as evaluation
+from qwen25_7b_lab.perf.__main__ import main as perf
+from qwen25_7b_lab.quantize.__main__ import main as quantize
 
-from models.demos.qwen25_7b.bringup.__main__ import main as bringup
 from models.demos.qwen25_7b.cli.command import status_of
 from models.demos.qwen25_7b.demo import demo
-from models.demos.qwen25_7b.evaluation.__main__ import main as evaluation
-from models.demos.qwen25_7b.perf.__main__ import main as perf
-from models.demos.qwen25_7b.quantize.__main__ import main as quantize
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 COMMANDS = {"demo": demo.main, "bringup": bringup, "perf": perf, "quantize": quantize, "evaluation": evaluation}

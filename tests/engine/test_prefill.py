@@ -11,9 +11,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
+from qwen25_7b_lab.evaluation.teacher_forcing import prefill_logits
 
 from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt, pack_prompts
-from models.demos.qwen25_7b.evaluation.teacher_forcing import prefill_logits
 from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table
 from tests.caches import read_caches
 from tests.generation import training_chats

@@ -1,9 +1,9 @@
 """Fixtures: the small checkpoint on a mesh, and Hugging Face's float32 model."""
 
 import pytest
+from qwen25_7b_lab.evaluation.reference import HuggingFace
 
 from models.demos.qwen25_7b.config import BF16
-from models.demos.qwen25_7b.evaluation.reference import HuggingFace
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint

@@ -8,10 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from qwen25_7b_lab.evaluation.__main__ import main as evaluation
+from qwen25_7b_lab.quantize.__main__ import main as quantize
 
 from models.demos.qwen25_7b.cli.command import status_of
-from models.demos.qwen25_7b.evaluation.__main__ import main as evaluation
-from models.demos.qwen25_7b.quantize.__main__ import main as quantize
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 SMALL = f"{SMALL_CHECKPOINT}"

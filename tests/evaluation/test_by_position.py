@@ -4,12 +4,12 @@ from argparse import Namespace
 from dataclasses import replace
 
 import pytest
+from qwen25_7b_lab.evaluation.model import EvaluatedModel
+from qwen25_7b_lab.evaluation.texts import HELD_OUT, buckets_from
+from qwen25_7b_lab.rounded import round_model
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
-from models.demos.qwen25_7b.evaluation.model import EvaluatedModel
-from models.demos.qwen25_7b.evaluation.texts import HELD_OUT, buckets_from
 from models.demos.qwen25_7b.reference.hf import random_weights
-from models.demos.qwen25_7b.reference.rounded import round_model
 from tests.families import hf_model
 
 

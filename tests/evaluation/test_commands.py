@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from programs import run_python
+from qwen25_7b_lab.evaluation.texts import HELD_OUT
 from safetensors.torch import load_file, save_file
 
-from models.demos.qwen25_7b.evaluation.texts import HELD_OUT
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -20,7 +20,7 @@ LATE = ["--recipes", "bfp8", "--texts", "2", "--steps", "8", "--text", f"{HELD_O
 MANY = """
 import contextlib, io, json, sys
 from models.demos.qwen25_7b.cli.command import status_of
-from models.demos.qwen25_7b.evaluation.__main__ import main
+from qwen25_7b_lab.evaluation.__main__ import main
 
 results = []
 for argv in json.loads(sys.argv[1]):

@@ -8,7 +8,7 @@ import pytest
 from models.demos.qwen25_7b.demo.answers import answer
 from models.demos.qwen25_7b.demo.chat import Chat
 from models.demos.qwen25_7b.engine.open_model import TextDelta
-from models.demos.qwen25_7b.evaluation.degenerate import degenerate
+from models.demos.qwen25_7b.text.degenerate import degenerate
 
 PLAIN = (
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "

@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-
-from models.demos.qwen25_7b.evaluation.divergence import Score, compare
+from qwen25_7b_lab.evaluation.divergence import Score, compare
 
 
 def logs(*rows) -> torch.Tensor:

@@ -17,7 +17,7 @@ CHATS = [  # a question, the beginning of an answer, a possible continuation
 
 @pytest.fixture(scope="module")
 def model(replica, tokenizer):
-    from models.demos.qwen25_7b.evaluation.harness import ReplicaLM
+    from qwen25_7b_lab.evaluation.harness import ReplicaLM
 
     return ReplicaLM([replica], tokenizer)
 

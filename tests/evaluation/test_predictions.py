@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from qwen25_7b_lab.evaluation.divergence import compare
+from qwen25_7b_lab.evaluation.texts import ForcedText
 
-from models.demos.qwen25_7b.evaluation.divergence import compare
-from models.demos.qwen25_7b.evaluation.texts import ForcedText
 from tests.evaluation.conftest import CONTEXT
 
 LENGTHS = (40, 12, 30, 13, CONTEXT + 1, 36, 5)  # more sequences than slots; the last token of a sequence is not read
@@ -32,13 +32,13 @@ def assert_as_hugging_face(stream, texts, hugging_face):
 
 
 def test_sequences_of_all_lengths_through_a_few_slots(replica, texts, hugging_face):
-    from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_decode
+    from qwen25_7b_lab.evaluation.teacher_forcing import predict_with_decode
 
     assert_as_hugging_face(predict_with_decode([replica], texts), texts, hugging_face)
 
 
 def test_prefill_predicts_after_each_token_of_a_prompt(replica, texts, hugging_face):
-    from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_prefill
+    from qwen25_7b_lab.evaluation.teacher_forcing import predict_with_prefill
 
     long = [texts[0], texts[4], ForcedText(texts[4].ids, 2)]  # the last one has more than 32 predictions
     assert_as_hugging_face(predict_with_prefill(replica, long), long, hugging_face)

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from qwen25_7b_lab.evaluation.readiness import PROMPTS, agreement, chat_entries, load_entries
 
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.evaluation.readiness import PROMPTS, agreement, chat_entries, load_entries
 
 VOCAB = 1024
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from qwen25_7b_lab.evaluation.texts import sample
 
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.evaluation.texts import sample
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from tests.accuracy.reference_file import Reference, agreement
 

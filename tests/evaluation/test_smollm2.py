@@ -5,9 +5,9 @@ The real file of 93 MB is not part of the tests.
 
 import pytest
 import torch
+from qwen25_7b_lab.evaluation.smollm2 import make_tokenizer, save
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from models.demos.qwen25_7b.evaluation.smollm2 import make_tokenizer, save
 from models.demos.qwen25_7b.reference.hf import hf_checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 

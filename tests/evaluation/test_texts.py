@@ -4,10 +4,10 @@ import json
 import re
 
 import pytest
+from qwen25_7b_lab.evaluation.questions import NUMBER, read_questions
+from qwen25_7b_lab.evaluation.texts import HELD_OUT, sample
 
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.evaluation.questions import NUMBER, read_questions
-from models.demos.qwen25_7b.evaluation.texts import HELD_OUT, sample
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT, small_questions
 
 

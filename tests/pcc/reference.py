@@ -7,6 +7,7 @@ from functools import lru_cache, wraps
 from typing import Callable, Mapping, NamedTuple, Optional
 
 import torch
+from qwen25_7b_lab import rounded as in_recipe
 from torch.nn import Module
 from transformers import DynamicCache, PreTrainedModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply_rotary_pos_emb
@@ -14,7 +15,6 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply
 from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig, Recipe
 from models.demos.qwen25_7b.config.rope import Yarn
 from models.demos.qwen25_7b.plans.rotary_pairs import centered_pairs, key_divisors, norm_divisors
-from models.demos.qwen25_7b.reference import rounded as in_recipe
 from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from golden_mesh.perf.collective_prices import ROWS, SMALLEST, collective_seconds
-from golden_mesh.perf.constants import price
-from golden_mesh.perf.laws import GAP, Case
+from qwen25_7b_lab.perf.plan_tables import collectives
+from qwen25_7b_lab.prices.collective_prices import ROWS, SMALLEST, collective_seconds
+from qwen25_7b_lab.prices.constants import price
+from qwen25_7b_lab.prices.laws import GAP, Case
 
 from models.demos.qwen25_7b.config.recipe import AllReduceDtype
-from models.demos.qwen25_7b.perf.plan_tables import collectives
 from models.demos.qwen25_7b.plans.all_reduce_plan import SIZES, AllReducePlan, Topology
 from models.demos.qwen25_7b.plans.grids import TILE
 

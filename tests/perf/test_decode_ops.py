@@ -7,13 +7,13 @@ from unittest.mock import patch
 import pytest
 import torch
 import ttnn
+from qwen25_7b_lab.perf.capture import constant_shard
+from qwen25_7b_lab.perf.plan_tables import collectives
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.engine.sampling import SamplingMode
-from models.demos.qwen25_7b.perf.capture import constant_shard
-from models.demos.qwen25_7b.perf.plan_tables import collectives
 from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.mesh import traces_available

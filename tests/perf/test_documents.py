@@ -1,21 +1,21 @@
-"""Figures in PERF.md, docs/performance_model.md, docs/sampling.md and golden_mesh/docs/perf.md equal the code's
+"""Figures in PERF.md, docs/performance_model.md, docs/sampling.md and lab/prices.md equal the code's
 figures.
 """
 
 from pathlib import Path
 
 import pytest
-from golden_mesh.perf.published import STEPS, span
+from qwen25_7b_lab.perf.plan_tables import hops_table
+from qwen25_7b_lab.perf.report import step_ms
+from qwen25_7b_lab.perf.step_model import model_decode
+from qwen25_7b_lab.prices.published import STEPS, span
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
-from models.demos.qwen25_7b.perf.plan_tables import hops_table
-from models.demos.qwen25_7b.perf.report import step_ms
-from models.demos.qwen25_7b.perf.step_model import model_decode
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.tt.placement import links_between
 
 REPOSITORY = Path(__file__).parents[2]
-PERF = "golden_mesh/docs/perf.md"
+PERF = "lab/prices.md"
 
 
 def cells(document: str, section: str, table: int = 0) -> list[list[str]]:

@@ -1,15 +1,15 @@
-"""golden-mesh perf prices a layer of this model as `perf model` does."""
+"""`perf run` prices a layer of this model as `perf model` does."""
 
 from dataclasses import replace
 
 import pytest
-from golden_mesh.perf import sections
-from golden_mesh.perf.prices import cells, total
+from golden_mesh.graph import sections
+from qwen25_7b_lab.perf.capture import CONTEXT, capture_step, one_layer_of_each_kind
+from qwen25_7b_lab.perf.step_model import arch_of, model_step
+from qwen25_7b_lab.prices.prices import cells, total
 
 import golden_mesh
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.perf.capture import CONTEXT, capture_step, one_layer_of_each_kind
-from models.demos.qwen25_7b.perf.step_model import arch_of, model_step
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import chip_of, links_between
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
@@ -19,11 +19,11 @@ USERS, POSITION = 32, 1024
 
 @pytest.fixture
 def recorder(monkeypatch, pytestconfig):
-    """Records as `golden-mesh perf` does."""
+    """Records as `perf run` does."""
     if pytestconfig.backend != "golden":
-        pytest.skip("golden-mesh perf records a golden mesh")
+        pytest.skip("perf run records a golden mesh")
+    from golden_mesh.graph.recorder import Recorder, recording
     from golden_mesh.mesh import dispatch
-    from golden_mesh.perf.recorder import Recorder, recording
 
     recorder = Recorder()
     monkeypatch.setattr(dispatch, "REAL_CALL", recording(dispatch.REAL_CALL, recorder))
@@ -32,7 +32,7 @@ def recorder(monkeypatch, pytestconfig):
 
 
 def test_a_layer_has_the_prices_of_perf_model(mesh_device, host_alone, recorder):
-    from golden_mesh.perf.recorder import section
+    from qwen25_7b_lab.prices.program import section
 
     config = replace(Checkpoint.open(SMALL_CHECKPOINT).config, num_hidden_layers=1)
     links, chip = links_between(mesh_device), chip_of(mesh_device)

@@ -6,9 +6,9 @@ Tested: a decode step, prefill, and prefill after a cached prefix.
 from dataclasses import replace
 
 import pytest
+from qwen25_7b_lab.perf.l1_map import L1Map, map_prefill, map_step
 
 from models.demos.qwen25_7b.config import PERFORMANCE
-from models.demos.qwen25_7b.perf.l1_map import L1Map, map_prefill, map_step
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.families import cut

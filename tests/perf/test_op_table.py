@@ -3,14 +3,14 @@
 from collections import Counter
 
 import pytest
-from golden_mesh.perf.device_ops import Op
+from golden_mesh.graph.device_ops import Op
+from qwen25_7b_lab.perf.capture import Step, capture_step
+from qwen25_7b_lab.perf.plan_tables import hops
+from qwen25_7b_lab.perf.plan_tables import sent as sent_by
+from qwen25_7b_lab.perf.report import op_table
+from qwen25_7b_lab.perf.step_model import StepModel, model_step
 
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.perf.capture import Step, capture_step
-from models.demos.qwen25_7b.perf.plan_tables import hops
-from models.demos.qwen25_7b.perf.plan_tables import sent as sent_by
-from models.demos.qwen25_7b.perf.report import op_table
-from models.demos.qwen25_7b.perf.step_model import StepModel, model_step
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.memory_budget import step_bytes

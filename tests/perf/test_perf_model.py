@@ -4,19 +4,19 @@ import json
 from dataclasses import replace
 
 import pytest
-from golden_mesh.perf.collective_prices import collective_seconds
-from golden_mesh.perf.device_ops import Op, Tensor
-from golden_mesh.perf.op_costs import DRAM, LINK
-from golden_mesh.perf.prices import Row, ranged
+from golden_mesh.graph.device_ops import Op, Tensor
+from qwen25_7b_lab.perf.__main__ import main
+from qwen25_7b_lab.perf.capture import Step
+from qwen25_7b_lab.perf.commands import read_measured
+from qwen25_7b_lab.perf.report import LABEL, step_report
+from qwen25_7b_lab.perf.step_model import model_step
+from qwen25_7b_lab.prices.collective_prices import collective_seconds
+from qwen25_7b_lab.prices.op_costs import DRAM, LINK
+from qwen25_7b_lab.prices.prices import Row, ranged
 
 from models.demos.qwen25_7b.cli.command import status_of
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.perf.__main__ import main
-from models.demos.qwen25_7b.perf.capture import Step
-from models.demos.qwen25_7b.perf.commands import read_measured
-from models.demos.qwen25_7b.perf.report import LABEL, step_report
-from models.demos.qwen25_7b.perf.step_model import model_step
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 
 PLAN = ParallelPlan.make(QWEN25_7B, 2)

@@ -1,10 +1,10 @@
 """Formats of a prefill's all-reduces, from the captured operations of a layer."""
 
 import pytest
-from golden_mesh.perf.device_ops import Op
+from golden_mesh.graph.device_ops import Op
+from qwen25_7b_lab.perf.capture import capture_prefill
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
-from models.demos.qwen25_7b.perf.capture import capture_prefill
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 

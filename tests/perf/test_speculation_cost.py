@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from golden_mesh.perf.op_costs import work_of
+from qwen25_7b_lab.perf.capture import capture_step, one_layer_of_each_kind
+from qwen25_7b_lab.prices.op_costs import work_of
 
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.perf.capture import capture_step, one_layer_of_each_kind
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 

@@ -1,12 +1,12 @@
 """A prefill trace takes no more of the trace region than `traces_that_fit` plans for it, at the 7B's dims."""
 
 import pytest
+from qwen25_7b_lab.perf.capture import capture_batch, layer_kinds, one_layer_of_each_kind
+from qwen25_7b_lab.perf.commands import small_vocabulary
 
 from models.demos.qwen25_7b.config import PERFORMANCE, QWEN25_7B
 from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt
 from models.demos.qwen25_7b.engine.trace import AROUND_BYTES, LAYER_BYTES
-from models.demos.qwen25_7b.perf.capture import capture_batch, layer_kinds, one_layer_of_each_kind
-from models.demos.qwen25_7b.perf.commands import small_vocabulary
 
 pytestmark = pytest.mark.usefixtures("without_values")
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from qwen25_7b_lab.quantize.quantizer import quantize
 
 from models.demos.qwen25_7b.config import PERFORMANCE
-from models.demos.qwen25_7b.quantize.quantizer import quantize
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.generation import training_chats

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-
-from models.demos.qwen25_7b.quantize.layer import Mlp, arranged, hidden
-from models.demos.qwen25_7b.quantize.rounding import compensated, hessian, nearest_codes, refitted, rounded
+from qwen25_7b_lab.quantize.layer import Mlp, arranged, hidden
+from qwen25_7b_lab.quantize.rounding import compensated, hessian, nearest_codes, refitted, rounded
 
 
 def normal(*shape, seed=0, dtype=torch.float32):

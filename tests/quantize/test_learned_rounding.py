@@ -1,19 +1,11 @@
 """Learned rounding on random numbers, and in the tool."""
 
 import torch
+from qwen25_7b_lab.quantize.__main__ import main
+from qwen25_7b_lab.quantize.layer import FOUR_BITS, Mlp, arranged, fitted_down, hidden, rounded_inputs, with_inputs
+from qwen25_7b_lab.quantize.learned import learned_inputs
+from qwen25_7b_lab.quantize.rounding import rounded
 
-from models.demos.qwen25_7b.quantize.__main__ import main
-from models.demos.qwen25_7b.quantize.layer import (
-    FOUR_BITS,
-    Mlp,
-    arranged,
-    fitted_down,
-    hidden,
-    rounded_inputs,
-    with_inputs,
-)
-from models.demos.qwen25_7b.quantize.learned import learned_inputs
-from models.demos.qwen25_7b.quantize.rounding import rounded
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.quantize.conftest import TOKENS

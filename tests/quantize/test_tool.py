@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 import torch
+from qwen25_7b_lab.evaluation.divergence import compare
+from qwen25_7b_lab.quantize import calibration as calibration_module
+from qwen25_7b_lab.quantize import output
+from qwen25_7b_lab.quantize.__main__ import main
+from qwen25_7b_lab.quantize.quantizer import quantize
+from qwen25_7b_lab.quantize.rounding import rounded
+from qwen25_7b_lab.rounded import round_model
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from models.demos.qwen25_7b.cli.command import status_of
 from models.demos.qwen25_7b.config import BF16, PERFORMANCE
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.evaluation.divergence import compare
-from models.demos.qwen25_7b.quantize import calibration as calibration_module
-from models.demos.qwen25_7b.quantize import output
-from models.demos.qwen25_7b.quantize.__main__ import main
-from models.demos.qwen25_7b.quantize.quantizer import quantize
-from models.demos.qwen25_7b.quantize.rounding import rounded
-from models.demos.qwen25_7b.reference.rounded import round_model
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes

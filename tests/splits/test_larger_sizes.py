@@ -5,10 +5,10 @@ Nothing is computed. The library checks the ops' arguments and allocates their t
 """
 
 import pytest
+from qwen25_7b_lab.perf.l1_map import L1Map, map_prefill, map_step
 
 from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.perf.l1_map import L1Map, map_prefill, map_step
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.planner import MAX_PREFILL_ROWS
 from tests.families import cut

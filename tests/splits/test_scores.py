@@ -5,11 +5,11 @@ import json
 import pytest
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.tasks import TaskManager
+from qwen25_7b_lab.evaluation.harness import ReplicaLM
+from qwen25_7b_lab.evaluation.model import EvaluatedModel, replicas_on
+from qwen25_7b_lab.evaluation.questions import questions_task, read_questions
 
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.evaluation.harness import ReplicaLM
-from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, replicas_on
-from models.demos.qwen25_7b.evaluation.questions import questions_task, read_questions
 from models.demos.qwen25_7b.reference.small import small_questions
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 

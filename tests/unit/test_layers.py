@@ -8,7 +8,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDER = REPOSITORY / "models/demos/qwen25_7b"
 GOLDEN_MESH = REPOSITORY / "golden_mesh/src/golden_mesh"
-COMMANDS = "demo", "evaluation", "quantize", "perf", "bringup"
+LAB = REPOSITORY / "lab/qwen25_7b_lab"
 BELOW = {  # what a room may import
     "config": [],
     "plans": ["config"],
@@ -19,16 +19,14 @@ BELOW = {  # what a room may import
     "engine": ["tt", "text", "weights", "plans", "config"],
     "vllm": ["engine", "text", "tt", "weights", "plans", "config"],
     "cli": ["plans", "config"],
+    "demo": ["cli", "engine", "text", "tt", "weights", "plans", "config", "reference"],
     # Where tt-metal's readiness checks look for it.
-    "tt/generator.py": ["vllm", "evaluation", "engine", "text", "weights", "plans", "config", "reference"],
-} | {
-    command: [*COMMANDS, "cli", "engine", "text", "tt", "weights", "plans", "config", "reference"]
-    for command in COMMANDS
+    "tt/generator.py": ["vllm", "engine", "text", "weights", "plans", "config", "reference"],
 }
 ANYWHERE = "errors", "files"
 # Lowest first
 GOLDEN_ROOMS = (
-    "errors outputs program registry rounding signatures versions < arithmetic < hazards < mesh < goldens < perf "
+    "errors outputs program registry rounding signatures versions < arithmetic < hazards < mesh < graph < goldens "
     "< compare < start < replay"
 )
 FILES = [file for file in FOLDER.rglob("*.py") if "extra_models" not in file.parts]
@@ -62,8 +60,30 @@ def test_imports_of_the_golden_mesh():
                     assert level.get(imported, len(level)) <= own, f"{file.relative_to(GOLDEN_MESH)} imports {imported}"
 
 
+def imported(file: Path) -> set[str]:
+    """The first words of all modules that a file imports by name."""
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return {name.split(".")[0] for name in names}
+
+
+def test_nothing_imports_the_lab():
+    for folder in ("models", "golden_mesh", "scripts"):
+        for file in (REPOSITORY / folder).rglob("*.py"):
+            assert LAB.name not in imported(file), file
+
+
+def test_prices_know_nothing_of_the_model():
+    """But for its commands, which are the lab's."""
+    for file in (LAB / "prices").glob("*.py"):
+        assert file.name in ("commands.py", "rows.py") or "models" not in imported(file), file
+
+
 def test_no_file_is_long():
     files = (
-        file for room in ("models", "scripts", "tests", "golden_mesh") for file in REPOSITORY.glob(f"{room}/**/*.py")
+        file
+        for room in ("models", "lab", "scripts", "tests", "golden_mesh")
+        for file in REPOSITORY.glob(f"{room}/**/*.py")
     )
     assert not [file for file in files if len(file.read_text().splitlines()) > 400]

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 from programs import run_python
+from qwen25_7b_lab.evaluation.model import split_for
 
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.evaluation.model import split_for
 from models.demos.qwen25_7b.plans.machines import MACHINES, MeshError, Split, machine
 
 # A Galaxy whose cables do not close the rows and columns to rings. ttnn refuses its 4x8 chips on a ring's fabric.

@@ -4,10 +4,10 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from qwen25_7b_lab.perf.published_models import FAMILIES, SIZES
 
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.perf.published_models import FAMILIES, SIZES
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import SEMAPHORES, DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid

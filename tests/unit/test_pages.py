@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACES = "", "models/demos/qwen25_7b", "golden_mesh", "golden_mesh/src/golden_mesh"
+PLACES = "", "models/demos/qwen25_7b", "lab", "lab/qwen25_7b_lab", "golden_mesh", "golden_mesh/src/golden_mesh"
 FILES = [
-    file for part in ("models", "golden_mesh", "tests", "tools", "scripts") for file in (ROOT / part).rglob("*.*")
+    file for part in ("models", "golden_mesh", "tests", "lab", "scripts") for file in (ROOT / part).rglob("*.*")
 ] + list(ROOT.glob("*.*"))
 NAMES = {file.name for file in FILES}
 PAGES = sorted(f"{file.relative_to(ROOT)}" for file in FILES if file.suffix == ".md" and file.name != "CHANGELOG.md")

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from golden_mesh.perf.constants import price
-from golden_mesh.perf.kinds import DTYPES
-from golden_mesh.perf.laws import Case
+from qwen25_7b_lab.bringup.ops import VARIANTS
+from qwen25_7b_lab.prices.constants import price
+from qwen25_7b_lab.prices.kinds import DTYPES
+from qwen25_7b_lab.prices.laws import Case
 
-from models.demos.qwen25_7b.bringup.ops import VARIANTS
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, RECIPES, DecoderConfig
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,

@@ -4,11 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, DecoderConfig
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.files import read_json
-from models.demos.qwen25_7b.perf.published_models import (
+from qwen25_7b_lab.perf.published_models import (
     QWEN25,
     SHORTEST,
     SIZES,
@@ -18,6 +14,10 @@ from models.demos.qwen25_7b.perf.published_models import (
     models_table,
     room_of,
 )
+
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, DecoderConfig
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.files import read_json
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import lm_head_shards
@@ -80,7 +80,7 @@ def test_a_split_is_as_long_as_dram_allows(tp):
 
 
 def test_the_table_of_the_document_is_the_commands():
-    """To write it again: python -m models.demos.qwen25_7b.perf models"""
+    """To write it again: python -m qwen25_7b_lab.perf models"""
     _, table, _ = models_table(QWEN25, BFP8).split("\n\n")
     assert table in DOCUMENT.read_text()
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from qwen25_7b_lab.quantize.__main__ import main as quantize
 
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.quantize.__main__ import main as quantize
 from models.demos.qwen25_7b.weights.cache import open_checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import INDEX_FILE, Checkpoint
 from tests.weights.support import assert_same, load

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from golden_mesh.arithmetic.sums import exact_sums, sum_as
 from golden_mesh.errors import GoldenError, GoldenMeshError, MissingGolden, TraceError
+from golden_mesh.graph import sections
 from golden_mesh.hazards import HazardError, HazardWarning, respond_with
-from golden_mesh.perf import sections
 from golden_mesh.registry import collective, golden
 from golden_mesh.start.overlay import ttnn_package
 from golden_mesh.start.systems import SYSTEMS
@@ -167,9 +167,9 @@ def without_values():
 
 @contextlib.contextmanager
 def captured(name: str):
-    """Name the device operations of the block for `golden-mesh perf`. It then prints named blocks only.
+    """Name the device operations of the block for the lab's `perf run`, which then prints named blocks only.
 
-    Entries of one name add up. Without `golden-mesh perf` the block runs as it is.
+    Entries of one name add up. Else the block runs as it is.
     """
     sections.times[name] += 1
     sections.entered.append(name)

@@ -1,7 +1,6 @@
 """Run a program on the golden mesh, unchanged: golden-mesh --system N300 script.py ...
 
-golden-mesh perf ... runs it, too, and prints the modeled times of its device operations at exit.
-golden-mesh compare ... prints their errors against float32.
+golden-mesh compare ... prints the errors of its device operations against float32, too.
 golden-mesh cases ... writes them as a pytest file.
 Python replaces this process. The program is its command line, and `everywhere` is on its path. Arguments,
 sys.path, tracebacks, exit status and signals are Python's own. Every child process that inherits the
@@ -21,7 +20,7 @@ from typing import NoReturn, Sequence
 if not __package__:  # started as `python .../src/golden_mesh`, not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from golden_mesh import SETTINGS, SYSTEMS
+from golden_mesh import SETTINGS
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.start.options import parse
 from golden_mesh.start.overlay import ttnn_package
@@ -50,12 +49,9 @@ def environment(given: Namespace, inherited: dict[str, str]) -> dict[str, str]:
 
 def _settings(given: Namespace) -> list:
     """The arguments of the function that sitecustomize.py calls. Files lie where the command was given."""
-    if given.command == "perf":
-        return [given.links, given.position, _absolute(given.csv)]
     if given.command == "compare":
         return [given.below, _absolute(given.json), _absolute(given.html), given.what_if]
-    has_prices = SYSTEMS[given.system].arch == "wormhole_b0"
-    return [_absolute(given.to), has_prices]
+    return [_absolute(given.to)]
 
 
 def _absolute(path: Path | None) -> str | None:
@@ -87,7 +83,7 @@ def cases(given: Namespace, python: Sequence[str]) -> NoReturn:
         record = Path(folder, "ops.pt")
         recording = Namespace(**vars(given) | {"command": "record", "to": record})
         here = environment(recording, dict(os.environ))
-        here["GOLDEN_MESH_RECORD"] = json.dumps([f"{record}", False, False])  # no prices, and not a word
+        here["GOLDEN_MESH_RECORD"] = json.dumps([f"{record}", False])  # says nothing
         status = subprocess.run([sys.executable, *python, *given.program], env=here).returncode
         if not record.exists():
             raise GoldenMeshError("the program ran no device operation outside of a trace: there are no cases")
@@ -117,16 +113,6 @@ def command() -> NoReturn:
             from golden_mesh.start.doctor import report
 
             print("\n".join(report(given.scripts)))
-            sys.exit()
-        if given.command == "perf rows":
-            from golden_mesh.perf.rows import table
-
-            print(table(given.file))
-            sys.exit()
-        if given.command == "perf fit":
-            from golden_mesh.perf.fit import refit
-
-            print(refit(given.file, given.to))
             sys.exit()
         if given.command == "replay":
             replay(arguments[1:], given)

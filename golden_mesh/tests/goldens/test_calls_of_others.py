@@ -5,7 +5,6 @@ import torch
 import ttnn
 
 from golden_mesh.errors import GoldenError, UnknownMemory
-from golden_mesh.perf import device_ops, op_costs
 from goldens.support import EXACT, assert_close, assert_near, assert_same, cores, examples, ints, sharded
 
 
@@ -116,21 +115,6 @@ def test_one_chip_sends_its_tensor_to_another(chips, several_chips, given):
     else:
         with pytest.raises(UnknownMemory, match="never written"):
             ttnn.to_torch(shards[0])
-
-
-def test_a_convolution_has_compute(chips):
-    """In golden-mesh perf: 256 windows of 3 x 3 x 32 values times 64 filters."""
-    x, weight = (chips.put(torch.ones(1, 1, 256, 32), layout=ttnn.ROW_MAJOR_LAYOUT), torch.ones(64, 32, 3, 3))
-    ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
-    ttnn.conv2d(
-        input_tensor=x, weight_tensor=ttnn.from_torch(weight, ttnn.bfloat16), device=chips.device,
-        in_channels=32, out_channels=64, batch_size=1, input_height=16, input_width=16,
-        kernel_size=(3, 3), stride=(1, 1), padding=(1, 1),
-        conv_config=ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat16),
-    )  # fmt: skip
-    ops = device_ops.operations(ttnn.graph.end_graph_capture())
-    works = [op_costs.work_of(op, chips=1, grid_cores=64) for op in ops if op.name == "Conv2d"]
-    assert [work.flops for work in works] == [2 * 256 * 3 * 3 * 32 * 64]
 
 
 def test_a_result_of_a_trace_that_was_not_executed_names_the_trace(chips):

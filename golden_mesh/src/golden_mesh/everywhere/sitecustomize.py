@@ -1,8 +1,9 @@
 """With this folder on PYTHONPATH every Python process is on the golden mesh from its first `import ttnn` on.
 
 Python imports a module of this name when it starts. The launcher (__main__.py of the golden mesh) sets
-PYTHONPATH, GOLDEN_MESH (the system), GOLDEN_MESH_HAZARDS, GOLDEN_MESH_SUMS, GOLDEN_MESH_PROFILE,
-GOLDEN_MESH_PERF, GOLDEN_MESH_COMPARE, GOLDEN_MESH_RECORD and GOLDEN_MESH_ADVERSARIAL.
+PYTHONPATH, GOLDEN_MESH (the system), GOLDEN_MESH_HAZARDS, GOLDEN_MESH_SUMS, GOLDEN_MESH_PROFILE, GOLDEN_MESH_COMPARE,
+GOLDEN_MESH_RECORD and GOLDEN_MESH_ADVERSARIAL. GOLDEN_MESH_OBSERVER is of other programs: a module with `start`, and
+its arguments, as JSON.
 A process has no overhead until it imports ttnn.
 """
 
@@ -41,9 +42,9 @@ class _BeforeTtnn(MetaPathFinder, Loader):
             _golden_mesh().activate(self.system, self.hazards, self.sums)
             if "GOLDEN_MESH_PROFILE" in os.environ:
                 importlib.import_module("golden_mesh.start.profile").start()
-            if "GOLDEN_MESH_PERF" in os.environ:
-                settings = json.loads(os.environ["GOLDEN_MESH_PERF"])
-                importlib.import_module("golden_mesh.perf.recorder").start(*settings)
+            if "GOLDEN_MESH_OBSERVER" in os.environ:
+                module, *settings = json.loads(os.environ["GOLDEN_MESH_OBSERVER"])
+                importlib.import_module(module).start(*settings)
             if "GOLDEN_MESH_COMPARE" in os.environ:
                 settings = json.loads(os.environ["GOLDEN_MESH_COMPARE"])
                 importlib.import_module("golden_mesh.compare.report").report_at_exit(*settings)

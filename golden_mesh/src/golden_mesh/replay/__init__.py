@@ -18,13 +18,12 @@ import torch
 import ttnn
 
 from golden_mesh.replay.kinds import Refused, from_plain, operation
-from golden_mesh.start.systems import SYSTEMS
 
 TRACE_REGION, L1_SMALL = 64 << 20, 16 << 10  # bytes of a chip, of a core
-KEYS = set("op arguments tensors returned written modeled device_op".split())  # of a recorded operation
+KEYS = set("op arguments tensors returned written launches".split())  # of a recorded operation
 # Their second result has places in the first tensor: equal values may have places in another order.
 PLACES = {"ttnn.topk", "ttnn.sort"}
-HEADER = f"{'op':58} {'error':>9} {'gain':>8} {'equal':>7} {'us':>9} {'modeled':>9}"
+HEADER = f"{'op':58} {'error':>9} {'gain':>8} {'equal':>7} {'us':>9}"
 
 
 class Value(NamedTuple):
@@ -194,24 +193,16 @@ def replay(
     """Run each operation of a record, and yield its row. An operation that the library refuses has a row with `failed`.
 
     calls: of the shorter trace; 0 takes no times. say: gets each line before its operation runs, and after it.
-    Keys of a row: op, shown, error (None: the record has no values), gain, equal, us, modeled_us,
-    device_op, failed.
+    Keys of a row: op, shown, error (None: the record has no values), gain, equal, us, failed.
     """
-    system = SYSTEMS.get(kept.get("system"))
-    priced = system.arch if system else "wormhole_b0"
-    has_prices = device.arch().name.lower() == priced
-    if not has_prices:
-        say(f"no price: the record's modeled times are those of {priced}")
     for op in kept["ops"]:
         row = {"op": op["op"], "shown": shown(op), "failed": None, "us": None, "error": None}
-        row["device_op"] = op["device_op"]
-        row["modeled_us"] = 1e6 * op["modeled"] if op["modeled"] and has_prices else None
         say(f"running {row['shown']}")
         try:
             here = Replay(device, op)
             if value := here.value():
                 row |= value._asdict()
-            seconds = here.seconds(calls) if calls and op["modeled"] else None
+            seconds = here.seconds(calls) if calls and op["launches"] else None
             row["us"] = 1e6 * seconds if seconds else None
         except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
             row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
@@ -222,11 +213,11 @@ def replay(
 def line(row: dict[str, Any]) -> str:
     if row["failed"]:
         return f"{row['shown']:58} failed: {row['failed']}"
-    times = (f"{row[k]:9.1f}" if row[k] is not None else f"{'':9}" for k in ("us", "modeled_us"))
+    spent = f"{row['us']:9.1f}" if row["us"] is not None else ""
     value = f"{'':26}"
     if row["error"] is not None:
         value = f"{row['error']:9.2e} {row['gain']:8.5f} {row['equal']:7.2%}"
-    return f"{row['shown']:58} {value} {' '.join(times)}"
+    return f"{row['shown']:58} {value} {spent}".rstrip()
 
 
 @contextmanager

@@ -1,14 +1,15 @@
 """golden-mesh record: keeps each distinct device operation of a program with its inputs, arguments and results.
 
 The file is torch.save's: {"mesh": rows and columns, "ring": whether collectives run on one, "system": name,
-"ops": [...], "skipped": {op: reason}}. An op has its name, arguments (replay/kinds.py), tensors, results, the modeled
-seconds and the device operation (None where there is no price). A tensor has its shape, dtype, layout, memory config
-and its values: one for all chips, a list with one for each, or None where the memory was never written. golden-mesh
-replay runs the ops on any machine.
+"ops": [...], "skipped": {op: reason}}. An op has its name, arguments (replay/kinds.py), tensors, results and launches:
+its device operations as (graph.device_ops.Op as a dict, chips of the mesh, cores of a chip, architecture, number).
+A tensor has its shape, dtype, layout, memory config and its values: one for all chips, a list with one for each, or
+None where the memory was never written. golden-mesh replay runs the ops on any machine.
 """
 
 import atexit
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -16,13 +17,11 @@ import torch
 import ttnn
 
 from golden_mesh.errors import GoldenError
+from golden_mesh.graph.recorder import Recorder, recording
 from golden_mesh.mesh import dispatch
 from golden_mesh.mesh.arguments import on_device, tensors_in
 from golden_mesh.mesh.steps import memory
 from golden_mesh.outputs import write_whole
-from golden_mesh.perf.op_costs import chips_of
-from golden_mesh.perf.prices import Row
-from golden_mesh.perf.recorder import Recorder, recording
 from golden_mesh.replay import kinds
 from golden_mesh.replay.kinds import to_plain
 
@@ -61,12 +60,11 @@ def describe(tensor: ttnn.Tensor) -> dict[str, Any]:
 class Recording:
     """The distinct operations of a program: of equal name, arguments and tensors but for values."""
 
-    def __init__(self, prices: bool):
+    def __init__(self):
         self.kept = {"mesh": None, "ring": False, "ops": [], "skipped": {}}
         self.seen: set[str] = set()
         self.launches = Recorder()
-        if prices:
-            dispatch.REAL_CALL = recording(dispatch.REAL_CALL, self.launches)
+        dispatch.REAL_CALL = recording(dispatch.REAL_CALL, self.launches)
 
     def call(self, real: Callable, operation, args: tuple, kwargs: dict) -> Any:
         """Run a call of the program, and keep it if it is a new operation on device tensors."""
@@ -103,8 +101,7 @@ class Recording:
                 "tensors": [tensor | {"values": v} for tensor, v in zip(tensors, values)],
                 "returned": [describe(t) | {"values": values_of(t)} for t in returned],
                 "written": written,  # values of the inputs that changed
-                "modeled": self._modeled(),
-                "device_op": self._device_op(),
+                "launches": [(asdict(op), *where, n) for (op, *where), n in self.launches.whole.items()],
             }
         )
         return answer
@@ -130,19 +127,6 @@ class Recording:
 
         return [to_plain(list(args), own), {k: to_plain(v, own) for k, v in kwargs.items()}]
 
-    def _device_op(self) -> Optional[str]:
-        """The key of the call's device operation. None unless there is exactly one."""
-        found = [launch.op.key for launch in self.launches.whole.elements()]
-        return found[0] if len(found) == 1 else None
-
-    def _modeled(self) -> Optional[float]:
-        """Seconds of the call's device operations; full caches, one link."""
-        rows = [
-            Row.make(op, count, links=1, chips=chips_of(op, devices), grid_cores=cores, arch=arch)
-            for (op, devices, cores, arch), count in self.launches.whole.items()
-        ]
-        return float(sum(row.seconds for row in rows)) if rows else None
-
 
 def _equal(a: Values, b: Values) -> bool:
     if a is None or b is None:
@@ -151,13 +135,12 @@ def _equal(a: Values, b: Values) -> bool:
     return isinstance(a, list) == isinstance(b, list) and all(torch.equal(*pair) for pair in pairs)
 
 
-def start(path: str, prices: bool, says: bool = True) -> None:
-    """Record this process's operations, and write the file at exit. prices: model their times, too. says: print what
-    the file holds.
+def start(path: str, says: bool = True) -> None:
+    """Record this process's operations, and write the file at exit. says: print what the file holds.
 
     A program without device operations, such as a child process, writes no file.
     """
-    record, real = Recording(prices), dispatch.OPERATION.__call__
+    record, real = Recording(), dispatch.OPERATION.__call__
     dispatch.OPERATION.__call__ = lambda operation, *args, **kwargs: record.call(real, operation, args, kwargs)
 
     def write() -> None:

@@ -11,15 +11,14 @@ from golden_mesh.hazards import RESPONSES
 from golden_mesh.outputs import is_kind
 from golden_mesh.start.systems import SYSTEMS, named
 
-PERF_OF_ROWS = ("perf rows", "perf fit")  # of a csv file of measured operations; they run no program
-COMMANDS = ("run", "perf", *PERF_OF_ROWS, "compare", "record", "replay", "cases", "doctor")
+COMMANDS = ("run", "compare", "record", "replay", "cases", "doctor")
 DEFAULT_SYSTEM = "N300"
 EXAMPLES = """examples:
   golden-mesh script.py
   golden-mesh --system T3K -m pytest tests/
-  golden-mesh perf --system N150 script.py
+  golden-mesh compare --system N150 script.py
 
-golden-mesh run --help, perf --help and so on list the options. Without a command, run is meant."""
+golden-mesh run --help, compare --help and so on list the options. Without a command, run is meant."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -41,26 +40,23 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         words[0] = "doctor"
     if not words or words[0] not in (*COMMANDS, "-h", "--help"):
         words.insert(0, "run")
-    if " ".join(words[:2]) in PERF_OF_ROWS:
-        words[:2] = [" ".join(words[:2])]
     given, unknown = _parser().parse_known_args(words)
     if unknown:
         place = "Python's own options go before -m golden_mesh"
         raise GoldenMeshError(f"golden-mesh {given.command} has no option {unknown[0]}; {place}")
-    if given.command in ("run", "perf", "compare", "record", "cases"):
-        given.program = _program(given)
+    if given.command in ("run", "compare", "record", "cases"):
+        given.program = program_of(given)
     if given.command == "record" and given.to is None:
         if "--to" in given.program:
             raise GoldenMeshError("--to goes before the program: golden-mesh record --to FILE ...")
         given.to = _output("record --to")("ops.pt")
     if given.command == "compare" and given.json and given.html and given.json.resolve() == given.html.resolve():
         raise GoldenMeshError(f"--html: {given.html} is the file of --json: name another file")
-    if given.command == "perf" and SYSTEMS[given.system].arch != "wormhole_b0":
-        raise GoldenMeshError(f"perf has the rates of Wormhole chips, not of a {given.system}'s")
     return given
 
 
-def _program(given: argparse.Namespace) -> list[str]:
+def program_of(given: argparse.Namespace) -> list[str]:
+    """What Python runs, of the options that add_program added."""
     for option, words in (("-m", given.module), ("-c", given.code)):
         if words == []:
             raise GoldenMeshError(f"{option} must be followed by what to run")
@@ -81,9 +77,6 @@ def _parser() -> _Parser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     run = commands.add_parser("run", help="run a program", description=parser.description)
-    perf = commands.add_parser(
-        "perf", help="also print the modeled time of each device operation at exit; Wormhole only"
-    )
     compare = commands.add_parser(
         "compare", help="also print the error of each device operation against float32 at exit, worst first"
     )
@@ -99,25 +92,8 @@ def _parser() -> _Parser:
         help="check ttnn, the machine and the temporary directory, and name the operations of scripts that are not "
         "like a chip's here",
     )
-    rows = commands.add_parser(
-        "perf rows", help="price the measured operations of a csv file: errors by kind and in all"
-    )
-    fit = commands.add_parser("perf fit", help="fit the prices' constants to a csv file of measured operations again")
-    for each in (rows, fit):
-        each.add_argument("file", type=_rows, metavar="FILE.csv", help="columns as in golden_mesh/docs/perf.md")
-    fit.add_argument("--to", type=Path, metavar="FILE", help="a file for the constants")
-    for each in (run, perf, compare, record, cases):
-        _add_program(each)
-    perf.add_argument(
-        "--links", type=int, choices=(1, 2), default=1, help="ethernet links between two chips (default: 1)"
-    )
-    perf.add_argument("--position", type=_count, metavar="TOKENS", help="tokens in the caches (default: full caches)")
-    perf.add_argument(
-        "--csv",
-        type=_folder,
-        metavar="FOLDER",
-        help="write ops_perf_results_modeled.csv there, for tt-perf-report and ttnn-visualizer",
-    )
+    for each in (run, compare, record, cases):
+        add_program(each)
     compare.add_argument(
         "--below",
         type=_pcc,
@@ -161,7 +137,7 @@ def _parser() -> _Parser:
     return parser
 
 
-def _add_program(parser: _Parser) -> None:
+def add_program(parser: argparse.ArgumentParser) -> None:
     """The machine's options, and the program with all words after it."""
     parser.usage = f"{parser.prog} [options] (script.py | -m module | -c code) [arguments ...]"
     parser.add_argument(
@@ -207,10 +183,6 @@ def _script(word: str) -> Path:
     return _file(word, "script")
 
 
-def _rows(word: str) -> Path:
-    return _file(word, "csv file")
-
-
 def _record(word: str) -> Path:
     return _file(word, "record")
 
@@ -227,12 +199,6 @@ def _output(kind: str) -> Callable[[str], Path]:
         return file
 
     return path
-
-
-def _folder(word: str) -> Path:
-    if Path(word).exists() and not Path(word).is_dir():
-        raise argparse.ArgumentTypeError(f"{word} is a file: name a folder")
-    return Path(word)
 
 
 def _count(word: str) -> int:

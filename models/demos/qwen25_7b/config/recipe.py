@@ -94,7 +94,7 @@ ACCURACY = replace(BFP8, name="accuracy", lm_head=_BFLOAT16)
 
 PERFORMANCE = replace(BFP8_KV8, name="performance", mlp_in=_BFLOAT4, all_reduce_dtype="bfloat8_b")
 """The fewest bytes that keep the answers: gate and up, half of all weights, in 4 bits. For a checkpoint that
-`python -m models.demos.qwen25_7b.quantize` has written; of any other they are rounded, which costs three times as much
+`python -m qwen25_7b_lab.quantize` has written; of any other they are rounded, which costs three times as much
 KL. No layer differs: with equalized keys 0 and 27 lose no more by an 8-bit cache than others (docs/numerics.md).
 """
 

@@ -11,8 +11,8 @@ from tqdm import tqdm
 from ..cli.terminal import complain, say
 from ..config.sampling import SamplingParams
 from ..engine.open_model import OpenModel, TextDelta
-from ..evaluation.degenerate import degenerate_answers
 from ..files import write_text
+from ..text.degenerate import degenerate_answers
 
 
 @dataclass

@@ -9,7 +9,7 @@ from ..cli import interrupt
 from ..cli.terminal import complain, say
 from ..config.sampling import SamplingParams
 from ..engine.open_model import OpenModel
-from ..evaluation.degenerate import degenerate
+from ..text.degenerate import degenerate
 from ..text.tokenizer import Conversation
 
 PROMPT = "> "

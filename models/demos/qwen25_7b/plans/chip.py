@@ -66,7 +66,7 @@ class Chip:
 
 
 # Cores: with ethernet dispatch of a Wormhole. A Blackhole has as many columns as its firmware leaves, see chip_of.
-# Bandwidths: golden_mesh/docs/perf.md. Published matmuls show that a multicast takes 1.44 us at most, and 2 us are what
+# Bandwidths: lab/prices.md. Published matmuls show that a multicast takes 1.44 us at most, and 2 us are what
 # the plans of O, gate, up and down have.
 WORMHOLE = Chip(
     architecture="WORMHOLE_B0", grid=Grid(8, 8), banks=12, bank_bytes=1_072_693_184, bandwidth=288e9,

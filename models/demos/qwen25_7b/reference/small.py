@@ -1,6 +1,6 @@
 """The small checkpoint: a tiny trained Qwen2 in Hugging Face format, and questions that it was trained on.
 
-Tests and demos use it without a download. tools/small_checkpoint/ trained it, and wrote questions.json.
+Tests and demos use it without a download. lab/small_checkpoint/ trained it, and wrote questions.json.
 """
 
 import json

@@ -9,8 +9,9 @@ Without HF_MODEL, the small checkpoint of this repository answers. The caller op
 import importlib
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import torch
 import ttnn
@@ -23,11 +24,10 @@ if not __package__:  # the checks run this file by its path
 
 from ..config import recipe_named
 from ..engine.generator import Generator
-from ..engine.prefill_batch import Prompt
+from ..engine.prefill_batch import PrefillBatch, Prompt, pack_prompts
 from ..engine.replica import Replica, load_replicas
-from ..evaluation.teacher_forcing import predict_with_prefill, prefill_batches
-from ..evaluation.texts import ForcedText
 from ..plans.blocks import attention_tables, equal_shares
+from ..plans.parallel_plan import MAX_USERS
 from ..reference.small import SMALL_CHECKPOINT
 from ..text.request import check_request
 from ..text.tokenizer import ChatTokenizer
@@ -68,7 +68,7 @@ class ReadinessGenerator(QwenForCausalLM):
         check_request([prompt], max_new_tokens, model_config.max_seq_len, vocab_size=model_config.config.vocab_size)
         blocks = equal_shares(replica.blocks, replica.users)[0]
         tables = attention_tables([blocks, *[[]] * (replica.slots - 1)], replica.width)
-        for batch in prefill_batches(replica, Prompt(0, prompt, 0, blocks)):
+        for batch in self._batches(prompt):
             replica.prefill(batch)
         predictions: list[int] = []
         for step in range(max_new_tokens):
@@ -95,12 +95,25 @@ class ReadinessGenerator(QwenForCausalLM):
         """
         if return_all_logits:
             (ids,) = (row[: int(end)].tolist() for row, end in zip(tokens, prompt_lens))
-            after_each = predict_with_prefill(self.replica, [ForcedText([*ids, 0], 1)])
-            return torch.cat([prediction.logits.float() for prediction in after_each])[None]
+            return torch.cat([*self._logits_after_each(ids)])[None]
         starts = [0] * len(tokens) if start_pos is None else start_pos
         return super().prefill_forward(
             tokens=tokens, prompt_lens=prompt_lens, start_pos=starts, enable_trace=enable_trace, **options
         )
+
+    def _batches(self, prompt: list[int]) -> list[PrefillBatch]:
+        blocks = equal_shares(self.replica.blocks, self.replica.users)[0]
+        return pack_prompts([Prompt(0, prompt, 0, blocks)], self.replica.model.max_prefill_rows, self.replica.block)
+
+    def _logits_after_each(self, prompt: list[int]) -> Iterator[torch.Tensor]:
+        """[32 or fewer, vocab_size] at a time: a prefill returns 32 rows of logits."""
+        for batch in self._batches(prompt):
+            (chunk,) = batch.chunks
+            for first in range(chunk.num_cached, chunk.end, MAX_USERS):
+                rows = tuple(range(first - chunk.start, min(first + MAX_USERS, chunk.end) - chunk.start))
+                self.replica.prefill(replace(batch, sampled_rows=rows))
+                self.replica.read_tokens()
+                yield self.replica.read_logits()[: len(rows)].float()
 
     def decode_forward(
         self, tokens: torch.Tensor, start_pos: torch.Tensor, *, enable_trace: bool = True, **options: Any

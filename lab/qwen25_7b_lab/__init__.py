@@ -1,0 +1,1 @@
+"""Measures the port and prices its operations. Nothing imports it."""

@@ -1,0 +1,127 @@
+"""Teacher forcing: a model reads fixed texts, and its predictions after each token are kept."""
+
+from collections import deque
+from dataclasses import replace
+from typing import Iterator, NamedTuple, Sequence
+
+import torch
+
+from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, Prompt, pack_prompts
+from models.demos.qwen25_7b.engine.replica import Replica
+from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table, attention_tables, equal_shares
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+
+from .texts import ForcedText
+
+
+class Prediction(NamedTuple):
+    """Logits after tokens that the model has just read."""
+
+    texts: list[int]  # row r belongs to texts[r]
+    positions: list[int]  # row r follows the token at positions[r] of its text
+    logits: torch.Tensor  # [rows, vocab_size]
+
+
+def predict_with_decode(replicas: Sequence[Replica], texts: Sequence[ForcedText]) -> Iterator[Prediction]:
+    """Predictions after each prompt's last token, and after each further token but a text's last.
+
+    Prompts are prefilled one at a time. Further tokens are decode steps of all slots at once.
+    A slot takes the next text when its text ends. Replicas work at the same time.
+    """
+    waiting = deque(enumerate(texts))
+    batches = [_Slots(replica) for replica in replicas]
+    while True:
+        for batch in batches:
+            yield from batch.fill(waiting)
+        active = [batch for batch in batches if batch.texts]
+        if not active:
+            return
+        for batch in active:
+            batch.launch()
+        for batch in active:
+            yield batch.read()
+
+
+def predict_with_prefill(replica: Replica, texts: Sequence[ForcedText]) -> Iterator[Prediction]:
+    """The same predictions by prefill alone, which returns 32 rows of logits: a text runs once for each 32."""
+    blocks = equal_shares(replica.blocks, replica.users)[0]
+    for index, text in enumerate(texts):
+        for batch in prefill_batches(replica, Prompt(0, text.ids[:-1], 0, blocks)):
+            (chunk,) = batch.chunks
+            for first in range(max(chunk.num_cached, text.prompt_length - 1), chunk.end, MAX_USERS):
+                positions = list(range(first, min(first + MAX_USERS, chunk.end)))
+                rows = tuple(position - chunk.start for position in positions)
+                logits = prefill_logits(replica, replace(batch, sampled_rows=rows))
+                yield Prediction([index] * len(positions), positions, logits[: len(positions)])
+            if text.prompt_length > chunk.end:
+                replica.prefill(batch)
+
+
+def prefill_batches(replica: Replica, prompt: Prompt) -> list[PrefillBatch]:
+    return pack_prompts([prompt], replica.model.max_prefill_rows, replica.block)
+
+
+def prefill_logits(replica: Replica, batch: PrefillBatch) -> torch.Tensor:
+    """Run the batch. Returns [32, vocab_size], logits by slot."""
+    replica.prefill(batch)
+    replica.read_tokens()
+    return replica.read_logits()
+
+
+class _Slots:
+    """The slots of a replica's decode batch: the text in each, and its position."""
+
+    def __init__(self, replica: Replica):
+        self.replica = replica
+        self.blocks = equal_shares(replica.blocks, replica.users)
+        self.texts: dict[int, tuple[int, ForcedText]] = {}  # by slot: a text's index, and the text
+        self.positions = [INACTIVE] * replica.slots  # positions of the tokens that the next step reads
+        self.tables = attention_tables([[]] * replica.slots, replica.width)
+        self.changed = True  # a text was added or removed since the last upload to the device
+
+    def fill(self, waiting: deque) -> Iterator[Prediction]:
+        """Prefill waiting texts into inactive slots. A text of one further token needs its prefill only."""
+        for slot in range(self.replica.users):
+            while waiting and slot not in self.texts:
+                index, text = waiting.popleft()
+                yield self._add(slot, index, text)
+
+    def _add(self, slot: int, index: int, text: ForcedText) -> Prediction:
+        *first, last = prefill_batches(self.replica, Prompt(slot, text.ids[: text.prompt_length], 0, self.blocks[slot]))
+        for batch in first:
+            self.replica.prefill(batch)
+        logits = prefill_logits(self.replica, last)
+        if len(text.ids) > text.prompt_length + 1:
+            self.texts[slot] = index, text
+            self.positions[slot] = text.prompt_length
+            self.tables[slot] = attention_table(self.blocks[slot], self.replica.width)
+            self.changed = True
+        return Prediction([index], [text.prompt_length - 1], logits[[slot]])
+
+    def launch(self) -> None:
+        tokens = [0] * self.replica.slots
+        for slot, (_, text) in self.texts.items():
+            tokens[slot] = text.ids[self.positions[slot]]
+        if self.changed:
+            self.replica.inputs.write_slots(tokens, self.positions, self.tables)
+            self.changed = False
+        else:
+            self.replica.inputs.write_tokens(tokens)
+        self.replica.launch_decode()
+
+    def read(self) -> Prediction:
+        slots = sorted(self.texts)
+        self.replica.read_tokens()
+        prediction = Prediction(
+            [self.texts[slot][0] for slot in slots],
+            [self.positions[slot] for slot in slots],
+            self.replica.read_logits()[slots],
+        )
+        for slot in slots:
+            self.positions[slot] += 1
+            if self.positions[slot] == len(self.texts[slot][1].ids) - 1:
+                del self.texts[slot]
+                self.positions[slot] = INACTIVE
+                self.tables[slot] = attention_table([], self.replica.width)
+                self.changed = True
+        return prediction

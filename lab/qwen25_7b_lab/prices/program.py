@@ -1,0 +1,45 @@
+"""`perf run`: prints the prices of a program's device operations at the program's exit."""
+
+import atexit
+from collections import Counter
+from pathlib import Path
+from typing import Optional
+
+from golden_mesh.graph.recorder import Launch, Recorder, recording
+from golden_mesh.mesh import dispatch
+
+from . import ops_csv
+from .op_costs import chips_of
+from .prices import Row
+from .report import Section, report
+
+
+def section(name: str, runs: int, launches: Counter[Launch], links: int, position: Optional[int]) -> Section:
+    """The priced operations of a captured part."""
+    rows = [priced(launch, count, links, position) for launch, count in launches.items()]
+    return Section(name, runs, max((launch.devices for launch in launches), default=1), tuple(rows))
+
+
+def priced(launch: Launch, count: int, links: int, position: Optional[int]) -> Row:
+    op, devices, cores, arch = launch
+    where = dict(links=links, chips=chips_of(op, devices), grid_cores=cores, arch=arch)
+    return Row.make(op, count, position=position, **where)
+
+
+def start(links: int, position: Optional[int], folder: Optional[str] = None) -> None:
+    """Record this process's operations from now on. Call it after the golden mesh was activated.
+
+    links: ethernet links between two chips. position: tokens in the caches of decode attention; None: full caches.
+    folder: of the table for tt-perf-report (ops_csv.py).
+    """
+    recorder = Recorder()
+    dispatch.REAL_CALL = recording(dispatch.REAL_CALL, recorder)
+
+    def show() -> None:
+        parts = [section(*part, links, position) for part in recorder.captured()]
+        print(report(parts, links=links, position=position))
+        if folder:
+            launches = ((priced(each, 1, links, position), each.cores) for each in recorder.in_order)
+            print(f"\nwritten: {ops_csv.write(Path(folder), launches)} (modeled times)")
+
+    atexit.register(show)
