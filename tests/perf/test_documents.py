@@ -1,6 +1,4 @@
-"""Figures in PERF.md, docs/performance_model.md, docs/sampling.md and lab/prices.md equal the code's
-figures.
-"""
+"""Figures in PERF.md, docs/sampling.md and lab/prices.md equal the code's figures."""
 
 from pathlib import Path
 
@@ -67,5 +65,5 @@ def test_the_step_of_the_7b_is_that_of_the_first_table(mesh_device, mesh_name, h
 def test_the_hops_of_a_layer_are_the_commands():
     """A number of hops for each split."""
     totals = [line.split("|")[-2].strip() for line in hops_table(QWEN25_7B, BFP8, WORMHOLE).splitlines()[-4:]]
-    text = (REPOSITORY / "models/demos/qwen25_7b/docs/performance_model.md").read_text()
+    text = (REPOSITORY / PERF).read_text()
     assert all(total in text.split("`P hops`")[1].split("##")[0] for total in totals)
