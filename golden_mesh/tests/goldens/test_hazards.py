@@ -130,6 +130,18 @@ def linear(rows, of_bias, **how):
     x, weight, bias = (put(torch.ones(shape)) for shape in ((1, 1, rows, 32), (32, 64), (of_bias, 64)))
     return ttnn.linear(x, weight, bias=bias, **how)
 
+def banks(columns, shard, bias=0, rows=32, default=False):
+    program = ttnn.MatmulMultiCoreReuseMultiCastProgramConfig(
+        compute_with_storage_grid_size=(8, 1), in0_block_w=1, out_subblock_h=1, out_subblock_w=1, per_core_M=1,
+        per_core_N=-(-columns // 8), transpose_mcast=False, fused_activation=None, fuse_batch=True,
+    )
+    def stored(rows, shard):
+        place = sharded("WIDTH_SHARDED", (rows, 32 * shard), 12, 1, ttnn.BufferType.DRAM)
+        return put(torch.ones(rows, 32 * columns), memory_config=place if shard else ttnn.DRAM_MEMORY_CONFIG)
+    how = dict(bias=stored(32, bias)) if bias else {}
+    x, op = put(torch.ones(rows, 256)), ttnn.linear if bias else ttnn.matmul
+    op(x, stored(256, shard), program_config=None if default else program, **how)
+
 def norm(op, width, wide=None):
     fidelity = ttnn.MathFidelity.HiFi3
     config = ttnn.WormholeComputeKernelConfig(math_fidelity=fidelity, fp32_dest_acc_en=bool(wide))
@@ -156,6 +168,7 @@ def whole(value, dtype=ttnn.int32):
 def binary(op, *dims, shape=(32, 32), dtype=ttnn.bfloat16):
     getattr(ttnn, op)(*(put(torch.ones(*outer, *shape), dtype) for outer in dims))
 """
+BANKS = "multicast matmul of wider bank shards"
 SHARDS, FOUR_BITS = "transpose of height shards in L1", "typecast to bfloat4_b"
 PADDING, LENGTH = "padding of an attention mask", "mask of another length than the page table"
 QUERIES, KEYS = (f"chunk start between chunks of {of}" for of in ("queries", "keys"))
@@ -238,6 +251,17 @@ MEETS = {  # call -> the hazard that it meets
     "linear(1, 40)": None,
     "linear(1, 1)": None,
     "linear(32, 32)": None,
+    "banks(37, 4)": None,
+    "banks(37, 5)": BANKS,
+    "banks(36, 3)": None,
+    "banks(36, 4)": BANKS,
+    "banks(8, 1)": None,
+    "banks(8, 2)": BANKS,
+    "banks(37, 0)": None,
+    "banks(37, 0, bias=5)": None,
+    "banks(37, 4, bias=4)": None,
+    "banks(37, 4, bias=5)": BANKS,
+    "banks(37, 5, rows=1024, default=True)": BANKS,
     "norm('rms_norm', 2048)": WIDE_ROW,
     "norm('rms_norm', 1024)": None,
     "norm('rms_norm', 2048, True)": None,

@@ -97,6 +97,11 @@ HAZARDS = {
         f"{SIMULATED}: PCC 0.10, where a DRAM-sharded bias gives 0.999997",
         "shard the bias over the DRAM banks as the weight is",
     ),
+    "multicast matmul of wider bank shards": Hazard(
+        "the kernel takes ceil(tiles of N / DRAM banks) for a bank's shard, and reads every column from another place",
+        f"{SIMULATED}, and on a simulated P150: relative error 1.2 to 1.4",
+        "let the shards of weight and bias be that wide (zero columns change N), or interleave the weight",
+    ),
     "typecast to bfloat4_b": Hazard(
         "the packer cuts to 3 bits what it rounded to 7: everything comes out 14 % too small",
         f"{SIMULATED}: gain 0.86, error 0.21, where the host's packing has 0.995 and 0.117",

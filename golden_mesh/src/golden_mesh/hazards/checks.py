@@ -153,6 +153,37 @@ def _bias(op: str, given: Arguments) -> None:
         meet("interleaved bias of a DRAM-sharded linear", op, f"bias {list(bias.shape)} is interleaved")
 
 
+@checks(
+    "ttnn.matmul",
+    "ttnn.linear",
+    "ttnn.addmm",
+    "ttnn.experimental.all_gather_matmul_async",
+    "ttnn.experimental.matmul_reduce_scatter_async",
+)
+def _bank_shards(op: str, given: Arguments) -> None:
+    """Weight and bias. Without a program config the library chooses a 2D multicast, too, or refuses DRAM's shards."""
+    weight = next(given[name] for name in ("input_tensor_b", "weight_tensor", "mat2_tensor") if name in given)
+    program = given.get("program_config")
+    if not isinstance(program, (ttnn.MatmulMultiCoreReuseMultiCastProgramConfig, type(None))) or not _in_banks(weight):
+        return
+    banks = weight.device().dram_grid_size().x
+    for name, tensor in ("weight", weight), ("bias", given.get("bias")):
+        if tensor is not None and _in_banks(tensor):
+            tiles, shard = (
+                n // ttnn.TILE_SIZE for n in (tensor.padded_shape[-1], tensor.memory_config().shard_spec.shape[1])
+            )
+            if shard != -(-tiles // banks):
+                what = f"{name} of {tiles} tiles of columns in shards of {shard} on {banks} banks"
+                meet("multicast matmul of wider bank shards", op, what)
+
+
+def _in_banks(tensor: ttnn.Tensor) -> bool:
+    """Whether it is width-sharded over the banks of DRAM."""
+    memory = tensor.memory_config()
+    in_dram = memory.buffer_type == ttnn.BufferType.DRAM
+    return in_dram and memory.memory_layout == ttnn.TensorMemoryLayout.WIDTH_SHARDED
+
+
 @checks("ttnn.all_reduce", "ttnn.reduce_scatter")
 def _block_sharded(op: str, given: Arguments) -> None:
     tensor = given["input_tensor"]

@@ -1,13 +1,25 @@
 """How a decode step runs, as values: slots, cores, matmuls that stream weights, shards of MLP and LM head."""
 
 from dataclasses import dataclass, replace
+from itertools import count
 
 from ..config import DecoderConfig, Recipe
 from ..config.recipe import AllReduceDtype
 from .all_reduce_plan import AllReducePlan, Topology
 from .blocks import decode_k_chunk
 from .chip import Chip
-from .grids import TILE, TILE_BYTES, Grid, Shards, ceil_div, divisors, height_sharded, residual_grid, width_sharded
+from .grids import (
+    TILE,
+    TILE_BYTES,
+    Grid,
+    Shards,
+    ceil_div,
+    divisors,
+    height_sharded,
+    most_even,
+    residual_grid,
+    width_sharded,
+)
 from .parallel_plan import ParallelPlan
 
 RESULT_BESIDE_MATMULS = 131_072  # bytes of a core that chip.BESIDE_MATMULS has for a matmul's result
@@ -161,6 +173,20 @@ class DecodeMatmul:
         return tiles
 
     @property
+    def bank_shard(self) -> int:
+        """Tiles of N on a DRAM bank."""
+        return self.bank_tiles * self.chip.readers_per_bank
+
+    @property
+    def serves_prefill(self) -> bool:
+        """Whether a 2D multicast matmul reads the weight right from the banks.
+
+        ttnn hands its kernel ceil(tiles of N / banks) as the width of a bank's shard, whatever the shard is: every
+        column of a wider shard comes out wrong. Two readers a bank widen odd shards.
+        """
+        return self.bank_shard == ceil_div(self.n_tiles, self.chip.banks)
+
+    @property
     def l1_bytes(self) -> int:
         """Circular buffers of a streaming core, the fullest: three blocks of weight, two of x, a float32 and a bfloat16
         row of results. A block that spans several shards of x is gathered in one more block.
@@ -207,9 +233,9 @@ def tiles_per_core(n_tiles: int, cores: int, divides: int = 0) -> int:
     return next(p for p in divisors(n_tiles) if n_tiles // p <= cores and (not divides or divides % p == 0))
 
 
-def streamed_tiles(n_tiles: int, readers: int) -> int:
-    """Tiles of columns that a matmul reads of a weight: every DRAM bank counts as the fullest bank."""
-    return ceil_div(n_tiles, readers) * readers
+def stored_columns(n_tiles: int, cores: int, format: str, chip: Chip) -> DecodeMatmul:
+    """A weight of any rows: its columns and its result's cores decide the banks' shards, and whether L1 has room."""
+    return DecodeMatmul(1, n_tiles, 1, 1, tiles_per_core(n_tiles, cores), format, chip)
 
 
 # ---- gate and up: two matmuls, or one
@@ -224,23 +250,38 @@ def gate_up_tiles(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe,
     """(tiles, joined): columns of gate and of up, and rows of down, that a chip holds with zero padding, and whether
     gate and up are one weight [gate | up], streamed by one matmul.
 
+    They are the fewest tiles whose banks serve prefill, too, and which lie on half of the cores or more.
     A read counts the columns of the fullest DRAM bank for every bank. Two weights of 74 tiles (7B, tp 8)
     are read as 2 x 84 tiles. One weight of 2 x 76 tiles is read as 156.
     """
-    hidden = config.hidden_size // TILE
+    hidden, least, cores = config.hidden_size // TILE, parallel.mlp // TILE, chip.matmul_cores
+    residual = residual_grid(hidden, chip.grid, parallel.tp).cores
 
-    def read(tiles: int, weights: list[int]) -> tuple[int, int]:
-        """Tiles and bytes of gate, up and down that a chip reads a layer. weights: columns of each for gate and up."""
-        wide = sum(hidden * streamed_tiles(columns, chip.readers) for columns in weights)
-        down = tiles * streamed_tiles(hidden, chip.readers)
-        size = wide * TILE_BYTES[recipe.mlp_in.format] + down * TILE_BYTES[recipe.mlp_out.format]
-        return wide + down, size
+    def banks_of(columns: int, out_cores: int) -> DecodeMatmul:
+        return stored_columns(columns, out_cores, recipe.mlp_in.format, chip)
 
-    tiles = parallel.mlp // TILE
-    even = ceil_div(tiles, HALF_CORES) * HALF_CORES
-    (apart, apart_bytes), (joined, joined_bytes) = read(tiles, [tiles, tiles]), read(even, [2 * even])
-    saves = apart - joined >= MIN_SAVED_SHARE * apart and apart_bytes - joined_bytes >= MIN_SAVED_BYTES
-    return (even, True) if saves else (tiles, False)
+    def read(tiles: int, wide: int) -> tuple[int, int]:
+        """Tiles and bytes of gate, up and down that a chip reads a layer. wide: columns of gate and up with padding."""
+        down = tiles * stored_columns(hidden, residual, recipe.mlp_out.format, chip).bank_shard * chip.banks
+        size = hidden * wide * TILE_BYTES[recipe.mlp_in.format] + down * TILE_BYTES[recipe.mlp_out.format]
+        return hidden * wide + down, size
+
+    apart = next(
+        tiles
+        for tiles in count(least)
+        if banks_of(tiles, cores).serves_prefill and 2 * most_even(tiles, cores) >= min(tiles, cores)
+    )
+    joined = next(
+        tiles
+        for tiles in count(ceil_div(least, HALF_CORES) * HALF_CORES, HALF_CORES)
+        if banks_of(2 * tiles, 2 * HALF_CORES).serves_prefill
+    )
+    apart_tiles, apart_bytes = read(apart, 2 * banks_of(apart, cores).bank_shard * chip.banks)
+    joined_tiles, joined_bytes = read(joined, banks_of(2 * joined, 2 * HALF_CORES).bank_shard * chip.banks)
+    saves = (
+        apart_tiles - joined_tiles >= MIN_SAVED_SHARE * apart_tiles and apart_bytes - joined_bytes >= MIN_SAVED_BYTES
+    )
+    return (joined, True) if saves else (apart, False)
 
 
 # ---- LM head
@@ -258,7 +299,7 @@ def lm_head_shards(vocab: int, format: str, chip: Chip) -> list[tuple[int, int]]
     """
 
     def fits(tiles: int) -> bool:
-        return DecodeMatmul(1, tiles, 1, 1, tiles_per_core(tiles, chip.matmul_cores), format, chip).fits
+        return stored_columns(tiles, chip.matmul_cores, format, chip).fits
 
     tiles, most = vocab // TILE, MAX_LM_HEAD_SHARD
     while not fits(most) or tiles % most and not fits(tiles % most):

@@ -17,8 +17,8 @@ RESERVED_BYTES = 256 << 20
 class MemoryBudget:
     """Bytes of one chip's DRAM."""
 
-    # projections with bank padding, embedding, norms, tables of rotary factors and centered keys, token counts of
-    # penalties
+    # projections with bank padding, prefill's copies, embedding, norms, tables of rotary factors and centered keys,
+    # token counts of penalties
     weights: int
     cache: int
     activations: int  # logits of a step; all other activations lie in L1
@@ -64,7 +64,7 @@ def weight_bytes(table: ModelTable, max_seq_len: int) -> int:
     config, parallel = table.config, table.parallel
     hidden, head_dim = config.hidden_size, config.head_width
     return (
-        sum(times * linear.read for linear, times in table.step)
+        sum(times * (linear.read + linear.copied) for linear, times in table.step)
         + sum(
             times * (sum(linear.bias_bytes for linear in layer.linears) + sum(n.shards[0].bytes for n in layer.norms))
             for layer, times in table.kinds

@@ -74,6 +74,7 @@ class Linear:
     chip: Chip
     bias: Optional[Weight] = None  # [1, out]
     head_width: int = 0  # columns that must lie on one core; 0 for none
+    decode_only: bool = False  # prefill multiplies by it, too, unless it is the LM head
 
     @cached_property
     def decode_matmul(self) -> DecodeMatmul:
@@ -97,8 +98,19 @@ class Linear:
     def bias_bytes(self) -> int:
         return self._streamed(1, self.bias.format) if self.bias else 0
 
+    @property
+    def prefill_copy(self) -> bool:
+        """Whether prefill has an interleaved copy of the weight. Its columns are the model's: none can be added so that
+        decode's banks serve prefill, as gate_up_tiles does."""
+        return not (self.decode_only or self.decode_matmul.serves_prefill)
+
+    @property
+    def copied(self) -> int:
+        """Bytes of prefill's copy."""
+        return self.prefill_copy * sum(shard.bytes for shard in self.weight.shards[:1])
+
     def _streamed(self, rows: int, format: str) -> int:
-        return ceil_div(rows, TILE) * self.decode_matmul.bank_tiles * self.chip.readers * TILE_BYTES[format]
+        return ceil_div(rows, TILE) * self.decode_matmul.bank_shard * self.chip.banks * TILE_BYTES[format]
 
     @property
     def needed(self) -> int:
@@ -206,6 +218,7 @@ class ModelTable:
                 out_cores=self.chip.matmul_cores,
                 chip=self.chip,
                 bias=bias and bias.narrow(first, columns),
+                decode_only=True,
             )
             for first, columns in self.logits_shards
         )

@@ -37,26 +37,29 @@ class TtLinear:
     """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, row: Linear, build: BuildShard):
-        columns = row.decode_matmul.bank_tiles * row.chip.readers_per_bank * TILE
+        columns = row.decode_matmul.bank_shard * TILE
         self.kernel = compute_config(row.group.math_fidelity)
         self.decode_program = decode_program(row.decode_matmul)
         memory, bias_memory = (dram_width_sharded(mesh_device, rows, columns) for rows in (row.weight.shape[0], TILE))
         self.weight = place(row.weight, mesh_device, build, memory)
+        self.prefill_weight = place(row.weight, mesh_device, build) if row.prefill_copy else self.weight
         # The kernels of both modes read the bias bank by bank; an interleaved bias gives wrong values.
         self.bias = place(row.bias, mesh_device, build, bias_memory) if row.bias else None
 
     def forward_decode(self, x: ttnn.Tensor, dtype: ttnn.DataType = ttnn.bfloat16) -> ttnn.Tensor:
         """[1, 1, 32, in] width-sharded in L1 -> [1, 1, 32, out] of dtype, width-sharded in L1."""
-        return self._multiply(x, self.decode_program, ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG, dtype)
+        return self._multiply(x, self.weight, self.decode_program, ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG, dtype)
 
     def forward_prefill(self, x: ttnn.Tensor, matmul: PrefillMatmul, memory: Optional[Shards]) -> ttnn.Tensor:
         """[1, 1, S, in] in L1 -> [1, 1, S, out] bfloat16 in L1, cut as `memory`; None: interleaved."""
-        return self._multiply(x, prefill_program(matmul), memory_config(memory), ttnn.bfloat16)
+        return self._multiply(x, self.prefill_weight, prefill_program(matmul), memory_config(memory), ttnn.bfloat16)
 
-    def _multiply(self, x: ttnn.Tensor, program, memory: ttnn.MemoryConfig, dtype: ttnn.DataType) -> ttnn.Tensor:
+    def _multiply(
+        self, x: ttnn.Tensor, weight: ttnn.Tensor, program, memory: ttnn.MemoryConfig, dtype: ttnn.DataType
+    ) -> ttnn.Tensor:
         return ttnn.linear(
             x,
-            self.weight,
+            weight,
             bias=self.bias,
             dtype=dtype,
             program_config=program,

@@ -1,0 +1,59 @@
+"""Prefill reads every weight right, of every model on every machine.
+
+ttnn's 2D multicast matmul takes ceil(tiles of N / DRAM banks) tiles for a bank's shard, as simulated chips show. The
+decode matmul wants equally many for each of a bank's readers.
+"""
+
+import pytest
+
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, ConfigError, DecoderConfig
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.perf.published_models import FAMILIES, SIZES
+from models.demos.qwen25_7b.plans.machines import MACHINES
+from models.demos.qwen25_7b.plans.model_table import ModelTable
+from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+
+CONFIGS = SIZES | FAMILIES | {"7B": QWEN25_7B, "small": DecoderConfig.from_json(SMALL_CHECKPOINT / "config.json")}
+ROWS = {(kind.chip, tp): kind for kind in MACHINES.values() for tp in SPLITS if kind.row % tp == 0}
+
+
+@pytest.mark.parametrize("model", CONFIGS)
+def test_a_banks_shard_is_what_the_library_takes_it_for(model):
+    config, planned = CONFIGS[model], 0
+    for chip, tp in ROWS:
+        try:
+            parallel = ParallelPlan.make(config, tp)
+        except ConfigError:  # its KV heads do not go onto so many chips
+            continue
+        for recipe in RECIPES.values():
+            table = ModelTable(config, parallel, recipe, chip)
+            for layer, _ in table.kinds:
+                for row in layer.linears:
+                    try:
+                        shard = row.decode_matmul.bank_shard
+                    except UserError:  # no plan fits L1
+                        continue
+                    quotient = -(-row.weight.shape[1] // 32 // chip.banks)
+                    assert shard % chip.readers_per_bank == 0 and shard * chip.banks * 32 >= row.weight.shape[1]
+                    assert row.prefill_copy == (shard != quotient), row.name
+                    assert not (row.prefill_copy and row in layer.gate_up), "zero columns cost less than a copy"
+                    planned += 1
+    assert planned
+
+
+@pytest.mark.parametrize("machine, tiles, copies, of_dram", [
+    ("N150", 592, [], 0), ("N300", 296, [], 0), ("T3K", 76, [], 0), ("P150", 592, [], 0),
+    ("P100", 600, ["QKV"], 0.0164), ("P300", 300, ["QKV"], 0.0072),
+    ("P150x4", 152, ["QKV"], 0.0036), ("P150x8", 74, ["QKV"], 0.0024),
+])  # fmt: skip
+def test_what_it_costs_the_7b(machine, tiles, copies, of_dram):
+    """tiles: of the MLP on a chip, of 592 in all. of_dram: the copies' part of it."""
+    kind = MACHINES[machine]
+    table = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, kind.row), BFP8, kind.chip)
+    layer = table.layer(0)
+    assert layer.down.weight.shape[0] // 32 == tiles
+    assert [row.name for row in layer.linears if row.prefill_copy] == copies
+    assert sum(times * row.copied for row, times in table.step) / kind.chip.dram_bytes == pytest.approx(
+        of_dram, abs=5e-5
+    )
