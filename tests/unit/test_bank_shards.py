@@ -5,10 +5,10 @@ decode matmul wants equally many for each of a bank's readers.
 """
 
 import pytest
+from qwen25_7b_lab.perf.published_models import FAMILIES, SIZES
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, ConfigError, DecoderConfig
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.perf.published_models import FAMILIES, SIZES
 from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
