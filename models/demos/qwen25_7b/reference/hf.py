@@ -3,7 +3,7 @@
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Optional
+from typing import Iterator, Optional
 
 import torch
 import transformers
@@ -45,7 +45,12 @@ def _rope_scaling(config: DecoderConfig) -> Optional[dict]:
 
 
 def random_weights(config: DecoderConfig, seed: int = 0) -> dict[str, torch.Tensor]:
-    """A state dict in bfloat16 with Hugging Face's names and the 7B's scales.
+    """A state dict in bfloat16 with Hugging Face's names and the 7B's scales (`random_parts`)."""
+    return {name: tensor for part in random_parts(config, seed) for name, tensor in part.items()}
+
+
+def random_parts(config: DecoderConfig, seed: int = 0) -> Iterator[dict[str, torch.Tensor]]:
+    """The tensors of `random_weights`: those outside of the layers, then layer by layer.
 
     Projections keep the variance of their inputs. Norm weights vary around 1. The K bias of layer 0 has outliers of 171
     in four slow rotary pairs of each head and values around 1 elsewhere. Other layers have no outliers. Norms of K's
@@ -59,7 +64,7 @@ def random_weights(config: DecoderConfig, seed: int = 0) -> dict[str, torch.Tens
         return values.repeat(-(-count // PERIOD))[:count].view(shape)
 
     hidden, heads, kv_heads = (config.hidden_size, config.num_attention_heads, config.num_key_value_heads)
-    weights = {
+    yield {
         "model.embed_tokens.weight": normal(config.vocab_size, hidden, std=1.0),
         "model.norm.weight": 1 + normal(hidden, std=0.1),
         "lm_head.weight": normal(config.vocab_size, hidden, std=hidden**-0.5),
@@ -88,8 +93,7 @@ def random_weights(config: DecoderConfig, seed: int = 0) -> dict[str, torch.Tens
             layer["self_attn.q_norm.weight"][outliers] /= K_NORM_PEAK
         if i == 0 and config.qkv_bias:
             layer["self_attn.k_proj.bias"] = _peaked_bias(config, layer["self_attn.k_proj.bias"], generator)
-        weights |= {f"model.layers.{i}.{name}": tensor for name, tensor in layer.items()}
-    return weights
+        yield {f"model.layers.{i}.{name}": tensor for name, tensor in layer.items()}
 
 
 def _peaked_bias(config: DecoderConfig, bias: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
