@@ -71,6 +71,7 @@ class Golden:
     pads: str | float | None = None  # value in the padding of the result's tiles, or the parameter that has it
     stacks: tuple[str, ...] = ()  # parameters of which the golden takes [chips, ...], too; then so are its results
     lists: tuple[str, ...] = ()  # parameters that are then a list of the chips' tensors
+    codes: tuple[str, ...] = ()  # parameters of which the golden takes BlockFloats, too
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -186,6 +187,7 @@ def golden(
     pads: str | float | None = None,
     stacks: str = "",
     lists: str = "",
+    codes: str = "",
 ) -> Callable:
     """Register the function as the golden of the ops named, per chip.
 
@@ -198,14 +200,16 @@ def golden(
     - stacks: parameters that may have a dim more, of chips, before their own, and equal ranks. Results have it, too.
       Tensors of other parameters are the same on all of these chips.
     - lists: parameters that are then lists of the chips' tensors: what is too large to be copied, as weights.
+    - codes: parameters that may be BlockFloats (arithmetic/block_floats.py). Other goldens get their bfloat16 values.
     """
 
     def register(function: Callable) -> Callable:
         at_once = {"stacks": tuple(stacks.split()), "lists": tuple(lists.split())}
         for name in names:
             GOLDENS[name] = Golden(
-                name, function, tuple(writes.split()), unread=unread, view=view, pads=pads, **at_once
-            )
+                name, function, tuple(writes.split()), unread=unread, view=view, pads=pads, codes=tuple(codes.split()),
+                **at_once,
+            )  # fmt: skip
         return function
 
     return register

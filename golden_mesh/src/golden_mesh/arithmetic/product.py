@@ -6,7 +6,7 @@ sums by the size of the whole.
 
 So rows are padded with zeros to multiples of 4, and columns to multiples of a tile. Sums are cut at fixed
 places. A row alone and a row among others then go through equal additions in equal order, for any number of
-threads.
+threads. Neighboring rows that are equal, as those of slots without a user, are multiplied once.
 
 With a float32 dest the sum is torch's, in float32, over operands cut by the fidelity. Two parts of the chip's
 own sum are missing:
@@ -30,7 +30,8 @@ from golden_mesh.arithmetic.aligned import (
     aligned_sums_of_columns,
     aligned_sums_of_rows,
 )
-from golden_mesh.arithmetic.engine import FLOAT32, SRC_A_FIRST, SRC_B_FIRST, keep, round_bits_, source_a, source_b
+from golden_mesh.arithmetic.block_floats import BlockFloats
+from golden_mesh.arithmetic.engine import BFLOAT16, FLOAT32, SRC_A_FIRST, SRC_B_FIRST, keep, round_bits_, source_a, source_b
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.parts import common_shape, constant_of_16
 from golden_mesh.arithmetic.plain import in_float32, is_plain
@@ -38,6 +39,7 @@ from golden_mesh.arithmetic.plain import in_float32, is_plain
 ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
 STEP = 64  # rows of a wide weight widened at a time
 WIDENED = 1 << 17  # elements of a narrow one: they stay in the processor's cache
+LARGE = 1 << 20  # elements of a weight from which on it pays to look for equal rows
 DEST = 1 << 17  # elements of a bfloat16 dest at a time: they and the operands stay in a core's second cache
 FEWEST, MOST = 32, 256  # rows of that part for which its columns are chosen: torch is slower with fewer
 TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
@@ -48,7 +50,7 @@ _known: Optional[dict[tuple, tuple]] = None
 
 def product(
     a: torch.Tensor,
-    b: torch.Tensor,
+    b: torch.Tensor | BlockFloats,
     kernel: Kernel,
     *,
     bits: int = FLOAT32,
@@ -67,11 +69,14 @@ def product(
     if not kernel.in_l1:
         block = a.shape[-1]  # more tiles than there are
     block = block or _default_block(a.shape[-1])
+    if isinstance(b, BlockFloats) and (sums.are_exact() or not kernel.wide):
+        b = b.unpacked()
     if sums.are_exact():
         return _exact_product(a, b, kernel, block, biased)
     if b.numel() == b.shape[-2] * b.shape[-1]:
         batch = max(a.shape[:-2], b.shape[:-2], key=len)  # b's batch is all ones and may have the higher rank
-        rows = _weighted(a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:]), kernel, block, biased)
+        weight = b if isinstance(b, BlockFloats) else b.reshape(b.shape[-2:])
+        rows = _weighted(a.reshape(-1, a.shape[-1]), weight, kernel, block, biased)
         return rows.reshape(*batch[: len(batch) - a.dim() + 2], *a.shape[:-1], b.shape[-1])
     if kernel.wide:
         a, b = source_b(a, kernel, bits), source_a(b, kernel)
@@ -163,7 +168,9 @@ def _by_blocks(a: torch.Tensor, b: torch.Tensor, phases: int, rows: int, biased:
     return in_l1
 
 
-def _weighted(rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel, block: int, biased: bool) -> torch.Tensor:
+def _weighted(
+    rows: torch.Tensor, weight: torch.Tensor | BlockFloats, kernel: Kernel, block: int, biased: bool
+) -> torch.Tensor:
     """Return rows [M, K] @ weight [K, N].
 
     The weight is widened to float32 a few rows at a time. A product with few rows spends most of its time on
@@ -192,20 +199,32 @@ def known_products() -> Iterator[None]:
         _known = None
 
 
-def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel) -> torch.Tensor:
-    count, columns = len(rows), weight.shape[1]
+def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor | BlockFloats, kernel: Kernel) -> torch.Tensor:
+    inner, columns = weight.shape[-2:]
+    places = None
+    if len(rows) > ROWS and weight.numel() >= LARGE:
+        bits = rows.contiguous().view(torch.int16 if rows.dtype == torch.bfloat16 else torch.int32)
+        distinct, places = bits.unique_consecutive(dim=0, return_inverse=True)
+        rows = distinct.view(rows.dtype).contiguous()
+    count = len(rows)
     rows = _padded(source_b(rows, kernel), below=-count % ROWS)
     width = columns + -columns % COLUMNS
     step = max(STEP, WIDENED // width // STEP * STEP)
-    total = rows[:, :step] @ _widened(_cut(weight[:step], kernel), width)
-    for first in range(step, len(weight), step):
+    total = rows[:, :step] @ _widened(weight, slice(step), kernel, width)
+    for first in range(step, inner, step):
         at = slice(first, first + step)  # no name holds a widened part: the next one takes its memory
-        total.addmm_(rows[:, at], _widened(_cut(weight[at], kernel), width))
-    return total if total.shape == (count, columns) else total[:count, :columns]
+        total.addmm_(rows[:, at], _widened(weight, at, kernel, width))
+    if isinstance(weight, BlockFloats):
+        total = weight.in_order(total)
+    total = total if total.shape == (count, columns) else total[:count, :columns]
+    return total if places is None else total[places]
 
 
-def _widened(part: torch.Tensor, width: int) -> torch.Tensor:
+def _widened(weight: torch.Tensor | BlockFloats, at: slice, kernel: Kernel, width: int) -> torch.Tensor:
     """Return rows of a weight in float32, one after the other in memory, with zeros up to the width."""
+    if isinstance(weight, BlockFloats):
+        return source_a(weight.rows(at), kernel, BFLOAT16)
+    part = _cut(weight[at], kernel)
     if part.shape[1] == width:
         return part.float().contiguous()
     widened = torch.zeros(len(part), width)

@@ -58,8 +58,8 @@ class Reader:
     def __getattr__(self, name):
         return getattr(self.source, name)
 
-    def read(self, slot: Slot) -> list[torch.Tensor]:
-        return [self._float32(value) for value in self.source.read(slot)]
+    def read(self, slot: Slot, as_codes: bool = False) -> list[torch.Tensor]:
+        return [self._float32(value) for value in self.source.read(slot, as_codes)]
 
     def _float32(self, value: torch.Tensor) -> torch.Tensor:
         if not self.wide or not is_float(value):

@@ -82,7 +82,7 @@ def _stacked(tensors: list[torch.Tensor], rank: int) -> torch.Tensor:
     return torch.stack([x.reshape((1,) * (rank - x.dim()) + x.shape) for x in tensors])
 
 
-@golden("ttnn.linear", lists="input_tensor_a input_tensor_b bias")
+@golden("ttnn.linear", lists="input_tensor_a input_tensor_b bias", codes="input_tensor_b")
 def linear(
     input_tensor_a,
     input_tensor_b,
@@ -146,7 +146,7 @@ def linear(
     return result if activation in (None, "") else activate(pack(result, out.dtype), activation)
 
 
-@golden("ttnn.matmul", lists="input_tensor_a input_tensor_b")
+@golden("ttnn.matmul", lists="input_tensor_a input_tensor_b", codes="input_tensor_b")
 def matmul(
     input_tensor_a,
     input_tensor_b,

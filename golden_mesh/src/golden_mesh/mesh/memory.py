@@ -26,6 +26,7 @@ from typing import NamedTuple, Optional
 import torch
 import torch.nn.functional as F
 
+from golden_mesh.arithmetic.block_floats import BlockFloats
 from golden_mesh.errors import GoldenError, UnknownMemory
 
 TILE = 32  # rows and columns
@@ -65,7 +66,7 @@ class Slot(NamedTuple):
 
 @dataclass
 class Entry:
-    value: torch.Tensor | None  # None: completely unknown
+    value: torch.Tensor | BlockFloats | None  # None: completely unknown
     size: int  # bytes in a bank
     unknown: str | None  # why the value is unknown; a partly known value has marks
     padding: float | None = None  # value in the padding of its tiles; None: unknown
@@ -128,8 +129,15 @@ class GoldenMemory:
             entry.unknown, entry.padding = unknown, padding
             self._hold(entry, value)
 
-    def read(self, slot: Slot) -> list[torch.Tensor]:
-        """Return the value on each chip in the slot's shape. Replicas are one torch tensor."""
+    def read(self, slot: Slot, as_codes: bool = False) -> list[torch.Tensor]:
+        """Return the value on each chip in the slot's shape. Replicas are one torch tensor.
+
+        as_codes: return BlockFloats where the memory holds them.
+        """
+        if as_codes and slot.part is None:
+            entries = [self._held(device, slot) for device in slot.devices]
+            if all(isinstance(e.value, BlockFloats) and e.value.shape == slot.shape for e in entries):
+                return [entry.value for entry in entries]
         return self._read(slot, known=True)
 
     def padding(self, slot: Slot) -> float | None:
@@ -186,6 +194,13 @@ class GoldenMemory:
         return values
 
     def _entry(self, device: int, slot: Slot) -> Entry:
+        """The entry, with its value as a tensor from now on: another op than a product reads it."""
+        entry = self._held(device, slot)
+        if isinstance(entry.value, BlockFloats):
+            self._hold(entry, entry.value.unpacked())
+        return entry
+
+    def _held(self, device: int, slot: Slot) -> Entry:
         region = self._regions.get((device, identity(slot.buffer_type)))
         entry = region.entries.get(slot.address) if region else None
         if entry is None:

@@ -51,6 +51,12 @@ class Step:
         return tuple([None if slot in unread else slot for slot in self.inputs]) if unread else self.inputs
 
     @cached_property
+    def as_codes(self) -> frozenset[Slot]:
+        """The inputs that the golden takes as BlockFloats, too."""
+        others = [slot for name, slot in self.tensors.items() if name not in self.golden.codes]
+        return frozenset(self.tensors[name] for name in self.golden.codes if name in self.tensors).difference(others)
+
+    @cached_property
     def _places(self) -> tuple[list, list] | None:
         """Positions and names of the arguments that are tensors, each with the index of its input. None: a list, tuple
         or dict among the arguments holds tensors.
@@ -107,7 +113,7 @@ _inference = partial(getattr(torch._C, "_InferenceMode", torch.inference_mode), 
 
 def _run(step: Step, memory) -> None:
     targets = step.targets
-    shards, unknown = read_all(memory, step.reads, step.golden.name)
+    shards, unknown = read_all(memory, step.reads, step.golden.name, step.as_codes)
     marks = as_marks(unknown) if step.golden.unread and targets else None
     if unknown and marks is None:
         for slot in (*targets, *step.outputs):

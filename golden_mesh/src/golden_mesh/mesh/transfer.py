@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
+from golden_mesh.arithmetic.block_floats import BlockFloats
 from golden_mesh.errors import GoldenError, missing
 from golden_mesh.hazards import checks as hazard_checks
 from golden_mesh.mesh import dispatch, meshes
@@ -66,6 +67,9 @@ def send(host: ttnn.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
     """Write the values of `host` to `tensor` on the device. A host tensor of one shard goes to every chip."""
     slot = slot_of(tensor)
     values = shard_values(host)
+    if host.dtype in BLOCK_FLOATS:
+        packed = {id(value): BlockFloats.pack(value) for value in {id(value): value for value in values}.values()}
+        values = [packed[id(value)] for value in values]
     memory.write(
         slot, values if len(values) == len(slot.devices) else values * len(slot.devices), padding=_padding(host)
     )

@@ -13,15 +13,19 @@ _DEPENDS = "depends on memory that was never written"
 Shards = list[Optional[list[torch.Tensor]]]  # of each input, by chip. None: not read, or unknown
 
 
-def read_all(memory: GoldenMemory, slots: Iterable[Optional[Slot]], op: str) -> tuple[Shards, dict[Slot, str]]:
+def read_all(
+    memory: GoldenMemory, slots: Iterable[Optional[Slot]], op: str, as_codes: frozenset[Slot] = frozenset()
+) -> tuple[Shards, dict[Slot, str]]:
     """Return the known values at the slots, and the reason for each unknown slot. A slot of None is not read.
+
+    as_codes: slots whose values may be BlockFloats.
 
     The reason names the first op that read unknown memory.
     """
     shards, unknown = [], {}
     for slot in slots:
         try:
-            shards.append(None if slot is None else memory.read(slot))
+            shards.append(None if slot is None else memory.read(slot, slot in as_codes))
         except UnknownMemory as error:
             first = f"{_DEPENDS}: {op} read {error.slot}, which {error.why}"
             unknown[slot] = error.why if error.why.startswith(_DEPENDS) else first

@@ -1,0 +1,95 @@
+"""Large block floats on the host: a code of 8 bits for each value, and a power of two for each 16 neighbors.
+
+They take 1.125 bytes a value, as bfloat16 two. A product widens a few rows at a time.
+"""
+
+import weakref
+from typing import Optional
+
+import torch
+
+from golden_mesh.rounding import BLOCK
+
+LEAST = 1 << 20  # values that are held as codes: fewer are not worth it
+BITS = 7  # of bfloat8_b's codes without their sign; bfloat4_b's 3 are the first of these
+_ROWS = 64  # packed at a time
+_EXPONENT, _SPECIAL = 23, 255  # bits below a float32's exponent; the exponent of infinity and NaN
+
+
+class BlockFloats:
+    """The bfloat16 values [1, ..., K, N] of a bfloat8_b or bfloat4_b tensor.
+
+    codes: int8 [K, 16, N / 16]; column n of a row is codes[n % 16, n // 16], so that a whole row of steps multiplies.
+    steps: bfloat16 [K, 1, N / 16]. A value is code * step.
+    """
+
+    dtype = torch.bfloat16
+
+    def __init__(self, shape: torch.Size):
+        self.shape = shape
+        rows, blocks = shape[-2], shape[-1] // BLOCK
+        storage = torch.empty(rows * blocks * (BLOCK + 2), dtype=torch.int8)
+        codes, steps = storage.split((rows * blocks * BLOCK, rows * blocks * 2))
+        self.codes = codes.view(rows, BLOCK, blocks)
+        self.steps = steps.view(torch.bfloat16).view(rows, 1, blocks)
+        self._unpacked: Optional[weakref.ref] = None
+
+    @classmethod
+    def pack(cls, values: torch.Tensor) -> "BlockFloats | torch.Tensor":
+        """Hold the bfloat16 values of a block float as codes. Returns `values` where they are few or special."""
+        if values.dim() < 2 or values.numel() < LEAST or values.shape[-1] % (2 * BLOCK):
+            return values
+        if values.numel() != values.shape[-2] * values.shape[-1]:
+            return values
+        packed = cls(values.shape)
+        rows = values.reshape(values.shape[-2:]).split(_ROWS)
+        for part, codes, steps in zip(rows, packed.codes.split(_ROWS), packed.steps.split(_ROWS)):
+            blocks = part.unflatten(1, (-1, BLOCK)).mT.contiguous().float()  # in the order of codes
+            exponents = blocks.abs().amax(1).view(torch.int32) >> _EXPONENT
+            if ((exponents == _SPECIAL) | (exponents < BITS) & (exponents > 0)).any():
+                return values
+            exponents[exponents == 0] = 127  # a block of zeros
+            inverse = ((254 + BITS - 1 - exponents) << _EXPONENT).view(torch.float32)
+            codes.copy_(blocks.mul_(inverse[:, None]))
+            steps[:, 0] = ((exponents - BITS + 1) << _EXPONENT).view(torch.float32)
+        return packed
+
+    def rows(self, at: slice) -> torch.Tensor:
+        """Return these rows in float32, [rows, N]. Their columns are in the order of `codes`."""
+        codes = self.codes[at].float()
+        return codes.mul_(self.steps[at].float()).flatten(1)
+
+    def in_order(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x [M, N] with columns in the order of `codes` in that of the values."""
+        return x.unflatten(1, (BLOCK, -1)).mT.flatten(1)
+
+    def unpacked(self) -> torch.Tensor:
+        """Return the values. Replicas that are unpacked in a row are one tensor."""
+        values = self._unpacked and self._unpacked()
+        if values is None:
+            values = torch.empty(self.shape, dtype=torch.bfloat16)
+            flat = values.view(self.shape[-2:])
+            for start in range(0, len(flat), _ROWS):
+                at = slice(start, start + _ROWS)
+                flat[at] = self.in_order(self.rows(at))
+            self._unpacked = weakref.ref(values)
+        return values
+
+    @property
+    def mT(self) -> torch.Tensor:
+        return self.unpacked().mT
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def numel(self) -> int:
+        return self.codes.numel()
+
+    def data_ptr(self) -> int:
+        return self.codes.data_ptr()
+
+    def stride(self) -> tuple[int, ...]:
+        return self.codes.stride()
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.codes.untyped_storage()
