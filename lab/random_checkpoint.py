@@ -1,4 +1,4 @@
-"""Writes a random checkpoint of the 7B's shapes, 15.2 GB in shards: python tools/random_checkpoint.py DIR [LAYERS]
+"""Writes a random checkpoint of the 7B's shapes, 15.2 GB in shards: python lab/random_checkpoint.py DIR [LAYERS]
 
 It shows time and memory of what needs a 7B. Its text means nothing: the tokenizer is the small checkpoint's.
 """

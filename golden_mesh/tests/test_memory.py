@@ -3,6 +3,7 @@ it.
 """
 
 from collections import namedtuple
+from functools import partial
 
 import pytest
 import torch
@@ -148,6 +149,32 @@ def test_memory_stays_bounded_over_a_long_loop(golden):
             most = max(most, golden_mesh.host_bytes())
         assert golden.holds(x, 100)
         assert most - before <= 4 * values * 128 * 128 * 2
+
+
+@pytest.mark.parametrize("dtype", [ttnn.bfloat8_b, ttnn.bfloat4_b])
+def test_products_read_large_block_floats_as_codes_and_other_ops_their_values(golden, dtype):
+    """Also row by row: a row alone, and equal rows, which are multiplied once."""
+    drawn = torch.randn(1, 1, 1024, 1056) * 4.0 ** torch.randn(1024, 1)
+    drawn[0, 0, 7, 32:48] = 0
+    values = ttnn.from_torch(drawn, dtype, layout=ttnn.TILE_LAYOUT).to_torch()  # the library's own
+    before = golden_mesh.host_bytes()
+    weight = golden.put(drawn, dtype=dtype)
+    codes = values.numel() * 9 // 8
+    assert golden_mesh.host_bytes() - before == codes
+    plain, rows = golden.put(values), torch.randn(1, 1, 32, 1024).bfloat16()
+    rows[:, :, 3:20] = rows[:, :, 3:4]
+    for fidelity in (ttnn.MathFidelity.LoFi, ttnn.MathFidelity.HiFi3):
+        kernel = ttnn.WormholeComputeKernelConfig(math_fidelity=fidelity, fp32_dest_acc_en=True)
+        product = partial(ttnn.linear, dtype=ttnn.float32, compute_kernel_config=kernel)
+        whole = golden.get(product(golden.put(rows), weight))[0]
+        assert whole.equal(golden.get(product(golden.put(rows), plain))[0])
+        for row in (0, 3, 19, 31):
+            alone = product(golden.put(rows[:, :, row : row + 1]), weight)
+            assert golden.get(alone)[0].equal(whole[:, :, row : row + 1])
+    ttnn.deallocate(plain)
+    assert golden_mesh.host_bytes() - before < codes + (1 << 20), "products left the codes as they are"
+    assert golden.holds(ttnn.typecast(weight, ttnn.bfloat16), values)
+    assert golden.holds(weight, values)
 
 
 CLOSED = """

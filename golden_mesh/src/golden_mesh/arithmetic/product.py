@@ -31,7 +31,16 @@ from golden_mesh.arithmetic.aligned import (
     aligned_sums_of_rows,
 )
 from golden_mesh.arithmetic.block_floats import BlockFloats
-from golden_mesh.arithmetic.engine import BFLOAT16, FLOAT32, SRC_A_FIRST, SRC_B_FIRST, keep, round_bits_, source_a, source_b
+from golden_mesh.arithmetic.engine import (
+    BFLOAT16,
+    FLOAT32,
+    SRC_A_FIRST,
+    SRC_B_FIRST,
+    keep,
+    round_bits_,
+    source_a,
+    source_b,
+)
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.parts import common_shape, constant_of_16
 from golden_mesh.arithmetic.plain import in_float32, is_plain
