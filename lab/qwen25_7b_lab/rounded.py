@@ -18,12 +18,15 @@ def round_model(model: PreTrainedModel, recipe: Recipe) -> None:
     """Round the weights of layers and LM head in place. The embedding is bfloat16 in every recipe."""
     layers, config = model.model.layers, DecoderConfig.from_dict(model.config.to_dict())
     for i, layer in enumerate(layers):
-        of_layer = recipe.of_layer(i)
-        groups = of_layer.attention, of_layer.mlp_in, of_layer.mlp_out
-        formats = (group.format for group in groups)
-        layers[i] = rounded_layer(layer, config.centering_rope(i), *formats)
+        layers[i] = rounded_layer(layer, config.centering_rope(i), *formats_of(recipe, i))
     # A new parameter: the LM head may share the embedding's.
     model.lm_head.weight = _frozen(in_format(model.lm_head.weight, recipe.lm_head.format))
+
+
+def formats_of(recipe: Recipe, layer: int) -> tuple[Format, Format, Format]:
+    """Of attention, gate and up, down."""
+    of_layer = recipe.of_layer(layer)
+    return of_layer.attention.format, of_layer.mlp_in.format, of_layer.mlp_out.format
 
 
 def rounded_layer(

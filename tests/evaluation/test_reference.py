@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from qwen25_7b_lab.evaluation.reference import HuggingFace
 from qwen25_7b_lab.evaluation.texts import sample
 
+from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from tests.accuracy.reference_file import Reference, agreement
@@ -69,3 +71,19 @@ def test_a_file_that_is_no_reference_is_refused(tmp_path, contents, message):
     with pytest.raises(UserError, match=message) as refused:
         Reference.load(file, VOCAB)
     assert "some.refpt" in str(refused.value)
+
+
+@pytest.mark.parametrize("recipe", [None, BFP8, PERFORMANCE], ids=str)
+def test_a_layer_at_a_time_reads_as_the_whole_model(tokens, recipe):
+    """Hugging Face's own whole model judges: states, logits and a greedy answer."""
+    streamed, whole = (HuggingFace(SMALL_CHECKPOINT, recipe, whole=whole) for whole in (False, True))
+    assert all(parameter.is_meta for parameter in streamed.model.model.layers.parameters())
+    texts = [tokens, tokens[:9], *[tokens[5:20]] * 8]
+    ours, theirs = (model.read(texts) for model in (streamed, whole))
+    for text, ids in enumerate(texts):
+        places = [text] * len(ids), range(len(ids))
+        torch.testing.assert_close(ours.logits(*places), theirs.logits(*places), rtol=0, atol=1e-4)
+    assert all(parameter.is_meta for parameter in streamed.model.model.layers.parameters())
+    greedy = dict(max_new_tokens=4, do_sample=False, pad_token_id=0)
+    answers = [model.model.generate(torch.tensor([tokens]), **greedy).tolist() for model in (streamed, whole)]
+    assert answers[0] == answers[1]
