@@ -118,6 +118,48 @@ def repeated_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.pow(a.double(), b.double()).float()
 
 
+def _are_integers(*operands: torch.Tensor) -> bool:
+    return not any(x.is_floating_point() for x in operands)
+
+
+def _of_zero_itself(function: Callable) -> Callable:
+    """A remainder. The integer kernels leave an integer as it is where the divisor is 0."""
+
+    def remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if not _are_integers(a, b):
+            return function(a, b)
+        return torch.where(b == 0, a.long(), function(a.long(), b.long().masked_fill(b == 0, 1)))
+
+    return remainder
+
+
+remainder_by_floor, remainder_by_trunc = _of_zero_itself(torch.remainder), _of_zero_itself(torch.fmod)
+_OVER_ZERO = {0: 3, 1: -2045, 2: 63488, 1 << 31: 65534}  # |a| -> what the kernel makes of |a| / 0; else 65536
+
+
+def whole_quotient(a: torch.Tensor, b: torch.Tensor, rounding_mode: str) -> torch.Tensor:
+    """a / b of integers, exact for each b but 0 (ckernel_sfpu_div_int32_floor.h)."""
+    a, b = a.long(), b.long()
+    over_zero = torch.full_like(a, 1 << 16)
+    for size, quotient in _OVER_ZERO.items():
+        over_zero[a.abs() == size] = quotient
+    over_zero = torch.where(a < 0, -over_zero - int(rounding_mode == "floor"), over_zero)
+    return torch.where(b == 0, over_zero, torch.div(a, b.masked_fill(b == 0, 1), rounding_mode=rounding_mode))
+
+
+def quotient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a / b in float32. The kernel of integers reads a sign and 31 bits, in which -2**31 is a zero."""
+    if not _are_integers(a, b):
+        return a / b
+    a, b = (x.masked_fill(x == -1 << 31, 0).float() for x in (a, b))
+    return a / b
+
+
+def _in_long(function: Callable) -> Callable:
+    """torch's function of integers in int64: no result is out of its range."""
+    return lambda a, b: function(a.long(), b.long())
+
+
 def reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return b - a
 
@@ -145,7 +187,7 @@ _ENGINE = {
 }
 _IN_BFLOAT16_DEST = {
     squared_difference: _squared_difference,
-    torch.remainder: lambda a, b: torch.remainder(a.float(), b.float()),  # packed: ties away from zero
+    remainder_by_floor: lambda a, b: torch.remainder(a.float(), b.float()),  # packed: ties away from zero
     repeated_product: lambda a, b: engine.keep(repeated_product(a, b), engine.BFLOAT16),
     xlogy: _xlogy,
 }
@@ -186,8 +228,8 @@ for _name, _function in {
     "le": torch.le,
     "gt": torch.gt,
     "ge": torch.ge,
-    "gcd": torch.gcd,
-    "lcm": torch.lcm,
+    "gcd": _in_long(torch.gcd),
+    "lcm": _in_long(torch.lcm),
     "ldexp": torch.ldexp,
     "logaddexp": in_double(torch.logaddexp),
     "logaddexp2": in_double(torch.logaddexp2),
@@ -230,8 +272,8 @@ def remainder(
     out,
 ):
     """The remainder of a / b with b's sign. A number is not rounded to bfloat16."""
-    function = torch.remainder
-    if not isinstance(input_tensor_b, torch.Tensor):
+    function = remainder_by_floor
+    if not isinstance(input_tensor_b, torch.Tensor) and input_tensor_a.is_floating_point():
         function = lambda a, _: torch.remainder(a, input_tensor_b)  # noqa: E731
     return compute(
         function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
@@ -286,7 +328,11 @@ def div(
     in_bfloat16 = out.dtype == ttnn.bfloat16 and tensor.dtype == torch.bfloat16
 
     def function(a, b):
-        if not rounded or not (a.is_floating_point() and in_bfloat16):
+        if rounded and _are_integers(a, b):
+            return whole_quotient(a, b, rounding_mode)
+        if not rounded:
+            return quotient(a, b)
+        if not in_bfloat16:
             return torch.div(a, b, rounding_mode=rounding_mode)
         return rounded((a / b).bfloat16().float())
 
@@ -310,9 +356,13 @@ def power(
     input_tensor_b_activations=(),
     out,
 ):
-    """A whole number from 3 on multiplies again and again, and a bfloat16 dest cuts the product."""
-    whole = isinstance(exponent, (int, float)) and exponent == int(exponent) and exponent > 2
+    """Of floats: a whole number from 3 on multiplies again and again, and a bfloat16 dest cuts the product."""
+    function = torch.pow
+    if not input_tensor.is_floating_point():
+        exponent = int(exponent)  # PowIntDeviceOperation: products of integers. The library refuses other exponents
+    elif isinstance(exponent, (int, float)) and exponent == int(exponent) and exponent > 2:
+        function = repeated_product
     return compute(
-        repeated_product if whole else torch.pow, input_tensor, exponent, activations, input_tensor_a_activations,
+        function, input_tensor, exponent, activations, input_tensor_a_activations,
         input_tensor_b_activations, out.dtype,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate, wide
-from golden_mesh.goldens.eltwise_binary import Operand, compute, squared_difference
+from golden_mesh.goldens.eltwise_binary import Operand, compute, quotient, remainder_by_trunc, squared_difference
 from golden_mesh.goldens.eltwise_unary import as_dest, gelu
 from golden_mesh.registry import golden
 
@@ -70,21 +70,28 @@ def div_no_nan(input_tensor_a, input_tensor_b=None, *, value=None):
 
 
 def _div_no_nan(a: torch.Tensor, b: Operand) -> torch.Tensor:
-    return torch.where(torch.as_tensor(b == 0), 0.0, a / b)
+    b = torch.as_tensor(b)
+    is_zero = b == 0 if b.is_floating_point() else (b == 0) | (b == -1 << 31)  # as in `quotient`
+    return torch.where(is_zero, 0.0, quotient(a, b))
 
 
 @golden("ttnn.floor_div")
 def floor_div(input_tensor_a, input_tensor_b=None, *, value=None):
     other = value if input_tensor_b is None else input_tensor_b
     if not isinstance(other, torch.Tensor) and not input_tensor_a.is_floating_point():
-        return torch.floor(input_tensor_a.float() * torch.tensor(1 / other))  # by the nearest inverse: 49 / 7 may be 6
+        return torch.floor(
+            input_tensor_a.float() * (1 / torch.tensor(float(other)))
+        )  # by the nearest inverse: 49 / 7 may be 6
     return _in_float32(lambda a, b: torch.floor(a / b), input_tensor_a, other)
 
 
 @golden("ttnn.fmod")
 def fmod(input_tensor_a, input_tensor_b=None, *, scalar=None):
     """The remainder of a / b with a's sign."""
-    return _in_float32(torch.fmod, input_tensor_a, scalar if input_tensor_b is None else input_tensor_b)
+    other = scalar if input_tensor_b is None else input_tensor_b
+    if not input_tensor_a.is_floating_point():
+        return remainder_by_trunc(input_tensor_a, torch.as_tensor(other))
+    return _in_float32(torch.fmod, input_tensor_a, other)
 
 
 @golden("ttnn.addcmul")
@@ -166,7 +173,7 @@ def _packed(function: Callable, a, b, dtype: ttnn.DataType) -> torch.Tensor:
 def outer(input_tensor_a, input_tensor_b):
     """All products of the elements of the last dimensions: [..., N], [..., M] -> [..., N, M]."""
     a, b = input_tensor_a.unsqueeze(-1), input_tensor_b.unsqueeze(-2)
-    return _packed(torch.mul, a, b, _dtype(input_tensor_a))
+    return _packed(torch.mul, a, b, _dtype(input_tensor_a)) if a.is_floating_point() else a * b
 
 
 _REDUCTIONS = {"NONE": lambda x: x, "SUM": torch.sum, "MEAN": torch.mean}

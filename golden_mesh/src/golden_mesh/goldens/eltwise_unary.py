@@ -95,6 +95,12 @@ def gelu(input_tensor, *, variant=None, fast_and_approximate_mode=False):
 
 @golden("ttnn.where")
 def where(predicate, true_value, false_value):
+    """A number reaches the kernel as a float32, beside integers, too."""
+    tensors = [x for x in (true_value, false_value) if isinstance(x, torch.Tensor)]
+    if tensors and not tensors[0].is_floating_point():
+        true_value, false_value = (
+            x if isinstance(x, torch.Tensor) else int(torch.tensor(float(x))) for x in (true_value, false_value)
+        )
     return torch.where(predicate != 0, wide(true_value), wide(false_value))
 
 

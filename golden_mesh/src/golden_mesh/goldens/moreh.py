@@ -15,7 +15,7 @@ from golden_mesh.arithmetic.vector import inverse
 from golden_mesh.goldens.activations import function
 from golden_mesh.goldens.backward import gradients, slots
 from golden_mesh.goldens.creation import constant
-from golden_mesh.goldens.reduction import sum_of_outer
+from golden_mesh.goldens.reduction import cumsum, sum_of_outer
 from golden_mesh.registry import golden
 
 
@@ -104,12 +104,12 @@ def moreh_norm_backward(input, output, output_grad, p, *, dim=None, keepdim=Fals
 
 @golden("ttnn.moreh_cumsum")
 def moreh_cumsum(input, dim):
-    return input.float().cumsum(dim)
+    return cumsum(input, dim)
 
 
 @golden("ttnn.moreh_cumsum_backward")
 def moreh_cumsum_backward(output_grad, dim):
-    return output_grad.float().flip(dim).cumsum(dim).flip(dim)
+    return cumsum(output_grad, dim, reverse_order=True)
 
 
 @golden("ttnn.moreh_dot")

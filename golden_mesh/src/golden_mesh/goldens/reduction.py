@@ -2,11 +2,12 @@
 
 import math
 from functools import lru_cache
+from typing import Callable
 
 import torch
 import torch.nn.functional as F
 
-from golden_mesh.arithmetic import bfloat16_dest, engine
+from golden_mesh.arithmetic import bfloat16_dest, engine, packer
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.product import sums_of_columns, sums_of_rows
 from golden_mesh.goldens.activations import wide
@@ -162,16 +163,21 @@ def topk_router_gpt(input_tensor, *, weight_tensor, bias_tensor, k=4, num_expert
     return experts.int(), values.softmax(-1)
 
 
+def _accumulated(accumulate: Callable, x: torch.Tensor, dim: int, dtype, reverse: bool) -> torch.Tensor:
+    """Of x as `dtype` holds it. The kernels add and multiply integers: torch's int64 wraps round, too."""
+    x = wide(x) if dtype is None else packer.typecast(x, dtype)
+    x = x.float() if x.is_floating_point() else x.long()
+    return accumulate(x.flip(dim), dim).flip(dim) if reverse else accumulate(x, dim)
+
+
 @golden("ttnn.cumsum")
 def cumsum(input, dim, *, dtype=None, reverse_order=False, disable_compensated_sum=None):
-    x = input.float()
-    return x.flip(dim).cumsum(dim).flip(dim) if reverse_order else x.cumsum(dim)
+    return _accumulated(torch.cumsum, input, dim, dtype, reverse_order)
 
 
 @golden("ttnn.cumprod")
 def cumprod(input_tensor, dim, *, dtype=None, reverse_order=False):
-    x = input_tensor.float()
-    return x.flip(dim).cumprod(dim).flip(dim) if reverse_order else x.cumprod(dim)
+    return _accumulated(torch.cumprod, input_tensor, dim, dtype, reverse_order)
 
 
 @golden("ttnn.ema")

@@ -6,6 +6,7 @@ import ttnn
 
 from golden_mesh.arithmetic import packer
 from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.activations import wide
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
 
@@ -37,7 +38,7 @@ def indexed_fill(batch_id, input_tensor_a, input_tensor_b, *, dim=0):
 
 @golden("ttnn.scatter_add")
 def scatter_add(input, dim, index, src):
-    return input.float().scatter_add(dim, index.long(), src.float())
+    return wide(input).scatter_add(dim, index.long(), wide(src))
 
 
 @golden("ttnn.scatter")
