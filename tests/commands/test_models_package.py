@@ -76,10 +76,11 @@ def test_a_pcc_test_passes_in_another_tree(tree):
         (tree / name).parent.mkdir(exist_ok=True)
         shutil.copy(REPOSITORY / name, tree / name)
     shutil.copytree(REPOSITORY / "tests/pcc", tree / "tests/pcc")
+    shutil.copytree(REPOSITORY / "lab", tree / "lab")  # references in a recipe's formats
     pytest_options = ["-q", "-p", "no:cacheprovider", "--rootdir", f"{tree}"]
     options = ["--backend", "golden", "--mesh", "N300", "--size", "tiny"]
     command = ["-m", "pytest", *pytest_options, *options, "tests/pcc/test_rms_norm.py"]
-    out = python(*command, cwd=tree, path=[tree])
+    out = python(*command, cwd=tree, path=[tree, tree / "lab"])
     assert re.search(r"^[1-9]\d* passed", out, re.MULTILINE), out
 
 

@@ -16,6 +16,7 @@ from models.demos.qwen25_7b.cli.options import Command, number
 from models.demos.qwen25_7b.errors import UserError
 
 LAB = Path(__file__).resolve().parents[2]  # the folder of the package
+MEASURED = LAB / "measured/operations.csv"  # in a checkout
 
 
 def run_options(parser: argparse.ArgumentParser) -> None:
@@ -44,12 +45,13 @@ def run(args: argparse.Namespace) -> NoReturn:
 
 
 def rows_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE.csv", help="columns as in lab/prices.md")
+    ours = "default: lab/measured/operations.csv; its README has the columns"
+    parser.add_argument("file", nargs="?", type=Path, default=MEASURED, metavar="FILE.csv", help=ours)
 
 
 def rows(args: argparse.Namespace) -> str:
     """Price the measured operations of a csv file: errors by kind and in all."""
-    from .rows import table
+    from .judge import table
 
     return table(args.file)
 
@@ -67,7 +69,7 @@ def fit(args: argparse.Namespace) -> str:
 
 
 COMMANDS = {
-    "run": Command(run, run_options, ("--system N150 golden_mesh/examples/perceptron.py",)),
-    "rows": Command(rows, rows_options, ("FILE.csv",)),
-    "fit": Command(fit, fit_options, ("FILE.csv --to constants.csv",)),
+    "run": Command(run, run_options, ("--system N150 golden_mesh/examples/perceptron.py", "-m pytest tests/")),
+    "rows": Command(rows, rows_options, ("", "FILE.csv")),
+    "fit": Command(fit, fit_options, ("", "FILE.csv --to constants.csv")),
 }

@@ -1,4 +1,4 @@
-"""`perf fit FILE.csv`: fits the laws' constants to measured rows. `--to` of the package's constants.csv
+"""`perf fit`: fits the laws' constants to measured rows. `--to` of the package's constants.csv
 replaces them.
 
 Constants are fitted by logarithms, by least squares of log(price / measured) with less weight for misses above 20 %,
@@ -16,8 +16,9 @@ from typing import Callable, Iterator, NamedTuple, Optional
 import numpy as np
 
 from .constants import Fit
+from .judge import summary
 from .laws import HELD, LAWS, Case
-from .rows import case_of, number, read, summary
+from .rows import case_of, number, read
 
 ARCHES = ("wormhole", "blackhole")
 MISS = 0.2  # of the logarithm, above which a row's weight falls
