@@ -24,24 +24,30 @@ from tests.metrics import assert_close
 from tests.pcc.bench import assert_module
 
 
+def decode_matmul(chip, tp: int, recipe, name: str) -> DecodeMatmul:
+    return ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, chip).decode_matmuls[name]
+
+
 def matmuls():
-    """Each x and format with all widths of the matmuls that have it: chip, K in tiles, cores of x, format -> widths."""
-    found, names = {}, {}
+    """Where each x and format is multiplied: architecture, [(tp, recipe, name)]. A device plans for its own grid."""
+    found = {}
     for chip, tp, recipe in product((WORMHOLE, BLACKHOLE), SPLITS, (BFP8, PERFORMANCE)):
         table = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, chip)
         for name, plan in table.decode_matmuls.items():
             key = chip.architecture, plan.k_tiles, plan.in_cores, plan.weight
-            found.setdefault(key, (plan, set()))[1].update(plan.widths)
-            names.setdefault(key, {chip.architecture: None})[f"tp {tp} {name}"] = None
-    return [pytest.param(*of, id=", ".join(names[key])) for key, of in found.items()]
+            found.setdefault(key, []).append((tp, recipe, name))
+    names = lambda uses: ", ".join(dict.fromkeys(f"tp {tp} {name}" for tp, _, name in uses))
+    return [pytest.param(key[0], uses, id=names(uses)) for key, uses in found.items()]
 
 
 @pytest.mark.chips(1)
-@pytest.mark.parametrize("plan, widths", matmuls())
-def test_every_width_of_a_block_gives_one_result(mesh_device, plan, widths):
-    chip = plan.chip
-    if chip != chip_of(mesh_device):
-        pytest.skip("a plan of another chip")
+@pytest.mark.parametrize("architecture, uses", matmuls())
+def test_every_width_of_a_block_gives_one_result(mesh_device, architecture, uses):
+    chip = chip_of(mesh_device)
+    if chip.architecture != architecture:
+        pytest.skip("plans of another architecture")
+    plan, *others = (decode_matmul(chip, *use) for use in uses)
+    widths = {width for other in (plan, *others) if other.in_cores == plan.in_cores for width in other.widths}
     n_tiles = chip.banks * chip.readers_per_bank
     rows, columns = TILE * plan.k_tiles, TILE * n_tiles
     torch.manual_seed(0)
