@@ -95,7 +95,8 @@ test-transformers5: .venv-transformers5/ready
 
 # All of .venv, and transformers 5 before it: 80 MB and 10 seconds.
 .venv-transformers5/ready: .venv/ready
-	@$(PYTHON) -m venv --clear --without-pip .venv-transformers5
+	@sh scripts/remove_venv.sh .venv-transformers5
+	@$(PYTHON) -m venv --without-pip .venv-transformers5 && mkdir .venv-transformers5/steps
 	@echo "import site; site.addsitedir('$$($(PYTHON) -c $(SITE))')" > "$$(.venv-transformers5/bin/python -c $(SITE))/venv.pth"
 	.venv-transformers5/bin/python -m pip install --disable-pip-version-check --no-warn-conflicts --no-compile --quiet 'transformers==5.24.*' 'numpy<2'
 	@touch $@
@@ -107,7 +108,8 @@ test-python310: .venv-python310/ready
 
 # uv links from its cache what .venv has, too: 3 GB are new.
 .venv-python310/ready: .venv/ready
-	@"$$(sh scripts/find_python.sh 3.10)" -m venv --clear --without-pip .venv-python310
+	@sh scripts/remove_venv.sh .venv-python310
+	@"$$(sh scripts/find_python.sh 3.10)" -m venv --without-pip .venv-python310 && mkdir .venv-python310/steps
 	$(call fill,.venv-python310,$(PYTHON) -m pip --python .venv-python310/bin/python)
 	@touch $@
 
@@ -121,4 +123,4 @@ SITE = 'import sysconfig; print(sysconfig.get_path("purelib"))'
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-transformers5 .venv-python310 .venv-vllm
+	@sh scripts/remove_venv.sh .venv .venv-transformers5 .venv-python310 .venv-vllm

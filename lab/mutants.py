@@ -100,6 +100,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="a JSON file for the results")
     parser.add_argument("-j", dest="jobs", type=int, default=1, help="runs at a time")
     options = parser.parse_args()
+    if options.out and options.out.exists():
+        parser.error(f"--out {options.out} exists: give a new name")
     os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     FORKS.set_forkserver_preload(list(LIBRARIES))
     mutants = [mutant for mutant in read_table() if not options.only or mutant.number in options.only]

@@ -4,7 +4,6 @@ The layout is a thin package of tt-model-manager (docs/thin_packages.md there, s
 work without tt-model-manager. Weights are not in it: the server loads them from the hub.
 """
 
-import argparse
 import json
 import os
 import re
@@ -13,6 +12,8 @@ import shutil
 import time
 from pathlib import Path
 
+from models.demos.qwen25_7b.cli.command import run
+from models.demos.qwen25_7b.cli.options import Parser, path
 from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
@@ -22,7 +23,7 @@ HERE = Path(__file__).resolve().parents[1]
 PACKAGE = Path("models/demos/qwen25_7b")
 EXTRA = PACKAGE / "vllm/extra_models/qwen25_7b"
 DEFAULT = "Qwen/Qwen2.5-7B-Instruct"
-SCRIPTS = "serve.py", "vllm_venv.sh", "vllm_lock.txt", "find_python.sh"
+SCRIPTS = "serve.py", "vllm_venv.sh", "vllm_lock.txt", "find_python.sh", "remove_venv.sh"
 RESOURCES = {"max_model_len": 2048, "max_num_seqs": 32, "block_size": 64}  # of manifest and run.sh
 PORT = 20000  # tt-model's
 OVERRIDES = "opencv-python-headless==4.11.0.86\nnumpy>=1.24.4,<2\n"  # as in scripts/vllm_venv.sh
@@ -42,7 +43,7 @@ def manifest(kind: MachineKind, model: str, arch: str, ttnn: str) -> dict:
         "schema_version": "6",
         "name": f"{model.rpartition('/')[2]}-{kind.name}",
         "tt_metal_version": ttnn,
-        "arch": "wormhole_b0",
+        "arch": kind.chip.architecture.lower(),  # as tt-metal's ARCH_NAME
         "device_count": kind.chips,
         "producer": {
             "tt_kernel_version": "none: scripts/make_bundle.py",
@@ -97,21 +98,18 @@ def write_bundle(kind: MachineKind, model: str, out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = Parser(description=__doc__)
     option = parser.add_argument
     option("--mesh", choices=list(MACHINES), default="N300")
     option("--model", default=DEFAULT, help="hub id (default: %(default)s)")
-    option("--out", type=Path, help="folder to write (default: generated/bundle-MESH)")
+    option("--out", type=path, help="folder to write (default: generated/bundle-MESH)")
     args = parser.parse_args()
     out = args.out or HERE / "generated" / f"bundle-{args.mesh}"
     if out.exists():
         parser.error(f"{out} exists: remove it, or name another folder with --out")
-    try:
-        write_bundle(MACHINES[args.mesh], args.model, out)
-    except UserError as error:
-        parser.error(f"{error}")
+    write_bundle(MACHINES[args.mesh], args.model, out)
     print(f"{out}: sh install.sh, then sh run.sh")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

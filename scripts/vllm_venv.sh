@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes the environment $1 with vLLM and Tenstorrent's plugin, from the CPython that $2 prints. It is
-# separate from .venv, because vLLM needs transformers 5. A later run skips the steps that are done.
+# separate from .venv, because vLLM needs transformers 5. A later run skips the steps that are done. A folder of others
+# stays (remove_venv.sh).
 # PLUGIN: what pip installs as the plugin, such as a directory. Default: the pinned commit.
 # TORCH_INDEX: the package index of torch for CPUs. With an empty value pip takes PyPI's torch, which brings 3 GB
 # of CUDA libraries.
@@ -36,12 +37,12 @@ pip() {
     "$venv/bin/python" -m pip --disable-pip-version-check "$@"
 }
 
-if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
+if [ ! -d "$steps" ] || ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
     python=$(sh "$find_python")
-    rm -rf "$venv"
+    sh "$(dirname "$0")/remove_venv.sh" "$venv"
     "$python" -m venv "$venv"
+    mkdir "$steps"
 fi
-mkdir -p "$steps"
 
 tools='setuptools==80.9.0 setuptools-scm setuptools-rust wheel packaging ninja cmake jinja2'
 if step tools "$tools" "1/5 what builds vLLM"; then
@@ -67,7 +68,7 @@ fi
 # The versions are those of the lock file; its first lines have the command that makes it from requirements.txt.
 lock=$(dirname "$0")/vllm_lock.txt
 if step requirements "$vllm $torch $(cksum <"$lock")" "4/5 what vLLM requires"; then
-    "$venv/bin/python" - "$torch" >"$venv/requirements.txt" <<'PYTHON'
+    "$venv/bin/python" - "$torch" >"$steps/requirements.txt" <<'PYTHON'
 import sys
 from importlib.metadata import requires
 
@@ -78,7 +79,7 @@ for line in requires("vllm"):
 # repetition above 128 (mlc-ai/xgrammar issue 863).
 print("opencv-python-headless==4.11.0.86", "numpy<2", f"torch=={sys.argv[1]}", "tblib", "xgrammar==0.2.3", sep="\n")
 PYTHON
-    pip install -r "$venv/requirements.txt" -c "$lock"
+    pip install -r "$steps/requirements.txt" -c "$lock"
     done_step
 fi
 if step plugin "$plugin" "5/5 Tenstorrent's plugin from $plugin"; then

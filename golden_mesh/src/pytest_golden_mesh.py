@@ -115,6 +115,20 @@ class _Reports:
         self.run = contextlib.ExitStack()
         self.comparison = self.run.enter_context(comparing())
 
+    def pytest_collection_finish(self, session):
+        from golden_mesh.errors import GoldenMeshError
+        from golden_mesh.outputs import check_kind
+
+        try:
+            for item in session.items:
+                for kind in ("json", "html"):
+                    check_kind(self._file(item, kind), f"compare --{kind}")
+        except GoldenMeshError as error:
+            raise pytest.UsageError(f"--golden-report: {error}") from error
+
+    def _file(self, item, kind: str) -> Path:
+        return self.directory / (re.sub(r"[^\w.-]+", "_", item.nodeid) + f".{kind}")
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
         self.comparison.begin()
@@ -131,12 +145,12 @@ class _Reports:
 
         report = yield
         if call.when == "call" and self.comparison.rows:
-            path = self.directory / re.sub(r"[^\w.-]+", "_", item.nodeid)
-            compare_report.write_json(self.comparison, Path(f"{path}.json"))
-            compare_report.write_html(self.comparison, Path(f"{path}.html"), item.nodeid)
+            page = self._file(item, "html")
+            compare_report.write_json(self.comparison, self._file(item, "json"))
+            compare_report.write_html(self.comparison, page, item.nodeid)
             if report.failed:
                 text = compare_report.text(self.comparison, compare_report.BELOW, shown=5)
-                report.sections.append(("golden-mesh compare", f"{text}\nreport: {path}.html"))
+                report.sections.append(("golden-mesh compare", f"{text}\nreport: {page}"))
         return report
 
     def pytest_unconfigure(self):

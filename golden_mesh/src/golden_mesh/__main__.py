@@ -101,7 +101,8 @@ def replay(arguments: list[str], given: Namespace) -> NoReturn:
         run(parse(["--system", given.system, *program]), [])
     source = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
-    os.execve(sys.executable, [sys.executable, *program], os.environ | {"PYTHONPATH": path})
+    quiet = {"TT_LOGGER_LEVEL": "off", "LOGURU_LEVEL": "ERROR"}  # what fails says so in its row
+    os.execve(sys.executable, [sys.executable, *program], quiet | os.environ | {"PYTHONPATH": path})
 
 
 def command() -> NoReturn:

@@ -1,11 +1,17 @@
 """Files that a command writes. A file that exists is replaced only by one of its own kind, and never in part."""
 
+import atexit
+import hashlib
 import os
+import sys
 import tempfile
 import zipfile
 from pathlib import Path
 from typing import Callable
 
+from golden_mesh.errors import GoldenMeshError
+
+_DIGEST = b"\n# golden-mesh cases replaces this file while its digest is "
 _RECORD_KEYS = b"mesh", b"ring", b"ops", b"skipped", b"system"
 _BEGINNINGS = {
     "cases --to": b'"""The distinct operations of ',
@@ -21,9 +27,22 @@ def is_kind(path: Path, kind: str) -> bool:
         return True
     if kind == "record --to":
         return _is_record(path)
-    beginning = _BEGINNINGS[kind]
-    with path.open("rb") as file:
-        return file.read(len(beginning)) == beginning
+    contents = path.read_bytes()
+    if kind == "cases --to" and signed(contents) != contents:  # its user has edited it
+        return False
+    return contents.startswith(_BEGINNINGS[kind])
+
+
+def signed(contents: bytes) -> bytes:
+    """The contents with a last line that has their digest. It replaces a line of an earlier digest."""
+    before = contents.rpartition(_DIGEST)[0] or contents
+    return before + _DIGEST + hashlib.sha256(before).hexdigest().encode() + b"\n"
+
+
+def check_kind(path: Path, kind: str) -> None:
+    """GoldenMeshError: the file exists, and another program wrote it, or its user has edited it."""
+    if path.is_file() and not is_kind(path, kind):
+        raise GoldenMeshError(f"{kind} {path}: the file exists, and {kind} did not write it so: name another file")
 
 
 def _is_record(path: Path) -> bool:
@@ -45,14 +64,34 @@ def part_of(path: Path) -> Path:
     return Path(part)
 
 
+def at_exit(report: Callable[[], object]) -> None:
+    """Call report() when this process exits. A file that cannot be written is one line."""
+
+    def one_line() -> None:
+        try:
+            report()
+        except GoldenMeshError as error:
+            print(f"error: {error}", file=sys.stderr)
+
+    atexit.register(one_line)
+
+
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Call write() with a part, and rename it to `path`. A device such as /dev/stdout is written itself."""
-    if path.exists() and not path.is_file():
-        write(path)
-        return
-    part = part_of(path)
+    """Call write() with a part, and rename it to `path`. A device such as /dev/stdout is written itself.
+
+    GoldenMeshError: it cannot be written.
+    """
+    part = None
     try:
+        if path.exists() and not path.is_file():
+            write(path)
+            return
+        part = part_of(path)
         write(part)
         os.replace(part, path)
+    except (OSError, RuntimeError) as error:  # RuntimeError: torch.save's
+        reason = getattr(error, "strerror", None) or f"{error}".split("\n")[0]
+        raise GoldenMeshError(f"{path} cannot be written: {reason}; make room, or name another file") from error
     finally:
-        part.unlink(missing_ok=True)
+        if part:
+            part.unlink(missing_ok=True)

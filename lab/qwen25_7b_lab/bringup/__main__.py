@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from models.demos.qwen25_7b.cli.command import run
-from models.demos.qwen25_7b.cli.options import Parser, add_machine
+from models.demos.qwen25_7b.cli.options import Parser, add_machine, path
 from models.demos.qwen25_7b.cli.terminal import say
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.files import check_directory
@@ -22,7 +22,7 @@ from models.demos.qwen25_7b.tt.mesh import backend_name, device_present
 
 from ..evaluation.questions import read_questions
 from .report import write_report
-from .runner import REPOSITORY, known_outcomes, run_stages
+from .runner import OUTCOMES, REPOSITORY, known_outcomes, run_stages
 from .stages import SIZES, stages
 
 ROOTS = REPOSITORY / "models", REPOSITORY / "lab"
@@ -33,17 +33,12 @@ def main(argv: list[str] | None = None) -> int:
     prog = f"python -m {__package__}"
     parser = Parser(prog=prog, description=__doc__, examples=(f"{prog} --mesh N300 --out n300",))
     add_machine(parser)
-    option = parser.add_argument
-    option("--out", type=Path, required=True, metavar="DIR", help="folder of logs and report")
+    option, absolute = parser.add_argument, lambda text: os.path.abspath(path(text))
+    option("--out", type=path, required=True, metavar="DIR", help="folder of logs and report")
     option("--model", help="directory or hub id of real weights, for the stages answers and server")
     reference = ".refpt file that judges the answers; default: Hugging Face in float32, on a host with 36 GB"
-    option("--reference", type=os.path.abspath, metavar="FILE", help=reference)
-    option(
-        "--questions",
-        type=os.path.abspath,
-        metavar="FILE",
-        help="JSON lines in GSM8K's form, which every split answers",
-    )
+    option("--reference", type=absolute, metavar="FILE", help=reference)
+    option("--questions", type=absolute, metavar="FILE", help="JSON lines in GSM8K's form, which every split answers")
     option("--size", choices=SIZES, default="7b", help="dims; tiny: minutes on a golden mesh (default: %(default)s)")
     slower = "time limits of N times the usual, for a simulator or a slow host"
     option("--slower", type=float, default=1, metavar="N", help=slower)
@@ -111,6 +106,8 @@ def _code() -> str:
 def _check_inputs(args: argparse.Namespace) -> None:
     """UserError: an option that a stage would refuse an hour later. Stages run elsewhere, so paths become absolute."""
     check_directory("--out", args.out)
+    if args.out.exists() and any(args.out.iterdir()) and not (args.out / OUTCOMES).exists():
+        raise UserError(f"--out {args.out}: exists, and is no folder of an earlier run; give a new one")
     args.out = args.out.resolve()
     if args.reference and not Path(args.reference).exists():
         raise UserError(f"--reference {args.reference}: no such file")

@@ -20,6 +20,7 @@ from models.demos.qwen25_7b.files import FileError, read_json, write_json
 from models.demos.qwen25_7b.tt.mesh import shielded
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+OUTCOMES = "outcomes.json"  # marks a folder of ours
 
 Verdict = Literal["green", "failed", "hang", "time", "stopped", "crash", "wrong value", "out of memory", "skipped"]
 PATIENCE = 20  # seconds that a stopped process has to say where it was, and to close its devices
@@ -60,7 +61,7 @@ class Outcome:
 
 def known_outcomes(out: Path) -> dict[str, Outcome]:
     """Outcomes of this run and of earlier ones with the same folder. UserError: a damaged file."""
-    file = out / "outcomes.json"
+    file = out / OUTCOMES
     if not file.exists():
         return {}
     try:
@@ -78,7 +79,7 @@ def run_stages(stages: Sequence[Stage], out: Path, say: Callable[[str], None], a
 
     def keep(stage: Stage, outcome: Outcome) -> None:
         known[stage.name] = replace(outcome, on=stage.on)
-        write_json(out / "outcomes.json", {name: asdict(each) for name, each in known.items()})
+        write_json(out / OUTCOMES, {name: asdict(each) for name, each in known.items()})
 
     for stage in stages:
         before = known.get(stage.name)

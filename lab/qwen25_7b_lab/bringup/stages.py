@@ -3,11 +3,10 @@
 import argparse
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Callable
 
 from models.demos.qwen25_7b.cli.command import quiet_libraries, run
-from models.demos.qwen25_7b.cli.options import Parser, add_machine
+from models.demos.qwen25_7b.cli.options import Parser, add_machine, path
 from models.demos.qwen25_7b.plans.machines import machine
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
@@ -27,7 +26,7 @@ def run_program(doc: str, *programs: Callable[[argparse.Namespace], None]) -> No
             parser.add_argument("program", choices=[program.__name__ for program in programs])
         add_machine(parser)
         parser.add_argument("--size", choices=SIZES, default="7b", help="dims")
-        parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the report")
+        parser.add_argument("--out", type=path, metavar="DIR", help="folder of the report")
         parser.add_argument("--model", help="directory or hub id, for the server")
         args = parser.parse_args()
         name = getattr(args, "program", programs[0].__name__)

@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from models.demos.qwen25_7b.cli.options import Command, add_machine, add_recipes, number
+from models.demos.qwen25_7b.cli.options import Command, add_machine, add_recipes, number, path
 from models.demos.qwen25_7b.cli.terminal import complain, markdown, say
 from models.demos.qwen25_7b.config import RECIPES, Recipe
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.files import check_directory, write_json
+from models.demos.qwen25_7b.files import check_result, write_json
 from models.demos.qwen25_7b.plans.machines import Split
 from models.demos.qwen25_7b.tt.mesh import command_queues, open_replicas
 
@@ -32,7 +32,7 @@ POSITION_LEGEND = (
 
 def add_out(parser: argparse.ArgumentParser) -> None:
     text = f"directory for the results as JSON (default: {OUT})"
-    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=text)
+    parser.add_argument("--out", type=path, default=OUT, metavar="DIR", help=text)
 
 
 def result_file(out: Path, model: str, split: Split, content: str) -> Path:
@@ -134,7 +134,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     models = parser.add_argument_group("model and recipes")
     add_model(models)
     text = "--model after `quantize`: recipes with 4-bit weights run with these weights, too"
-    models.add_argument("--quantized", metavar="DIR", help=text)
+    models.add_argument("--quantized", type=path, metavar="DIR", help=text)
     add_recipes(models, default=",".join(RECIPES))
     machine = parser.add_argument_group("machine")
     add_machine(machine)
@@ -157,10 +157,10 @@ def evaluate(args: argparse.Namespace) -> None:
         )
     split = split_for(model.config, args.mesh, args.tp)
     buckets = buckets_from(args, model.tokenizer(), model.directory, model.config.context)
-    check_directory("--out", args.out)
+    file = result_file(args.out, model.name, split, "by-position" if by_position else "decode")
+    check_result("--out", file, "model", "results")
     evaluation = Evaluation(model, quantized, split, buckets, by_position, choose_backend(args.backend, split))
     say(f"{evaluation}\n{LEGEND}{f' {POSITION_LEGEND}' * by_position}\n")
-    file = result_file(args.out, model.name, split, "by-position" if by_position else "decode")
     results: list[dict] = []
     try:
         for result in evaluation.results(args.recipes):

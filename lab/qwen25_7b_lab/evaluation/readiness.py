@@ -6,7 +6,7 @@ from typing import NamedTuple, Sequence
 
 import torch
 
-from models.demos.qwen25_7b.cli.options import Command, add_machine, add_recipes, number
+from models.demos.qwen25_7b.cli.options import Command, add_machine, add_recipes, number, path
 from models.demos.qwen25_7b.cli.terminal import markdown, say
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
@@ -87,7 +87,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_machine(parser)
     parser.add_argument("--tp", **number(), help=f"chips of a replica {TP_DEFAULT}")
     text = f"a .refpt file of {VERSION} (default: Hugging Face's greedy answers to {len(PROMPTS)} chat prompts)"
-    parser.add_argument("--reference", type=Path, metavar="FILE", help=text)
+    parser.add_argument("--reference", type=path, metavar="FILE", help=text)
 
 
 def check_readiness(args: argparse.Namespace) -> None:

@@ -2,14 +2,13 @@
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import Iterator
 
-from models.demos.qwen25_7b.cli.options import Command, add_machine, add_recipes, number
+from models.demos.qwen25_7b.cli.options import Command, add_machine, add_recipes, number, path
 from models.demos.qwen25_7b.cli.terminal import complain, markdown, say
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.files import check_directory, write_json
+from models.demos.qwen25_7b.files import check_result, write_json
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.tt.mesh import command_queues, open_replicas
@@ -37,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     names = "comma-separated names of lm-eval's tasks; most download their data"
     option("--tasks", default="", metavar="NAMES", help=names)
     lines = 'JSON lines: {"question": "...", "answer": "... #### 12"}'
-    option("--questions", type=Path, metavar="FILE", help=lines)
+    option("--questions", type=path, metavar="FILE", help=lines)
     option("--limit", **number(), help="questions of each task at most")
     option("--fewshot", **number(0), help="solved examples before each question (default: the task's)")
     template = "use the chat template (default: yes)"
@@ -62,9 +61,9 @@ def score(args: argparse.Namespace) -> None:
             f"--max-new-tokens {args.max_new_tokens} leaves no room for a question in a context of {context}: "
             "give less, or a larger --max-seq-len"
         )
-    check_directory("--out", args.out)
-    backend = choose_backend(args.backend, splits[0])
     file = result_file(args.out, model.name, splits[0], "tasks")
+    check_result("--out", file, "model", "runs")
+    backend = choose_backend(args.backend, splits[0])
     rows, runs = [], []
     try:
         for split, recipe, results in _runs(args, names, questions, model, splits):

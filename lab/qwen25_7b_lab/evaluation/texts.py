@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
 
-from models.demos.qwen25_7b.cli.options import number
+from models.demos.qwen25_7b.cli.options import number, path
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.files import read_text
 from models.demos.qwen25_7b.reference.small import IGNORE, SMALL_CHECKPOINT, WEIGHTS, encode_chat, small_questions
@@ -51,7 +51,7 @@ def add_samples(parser: argparse.ArgumentParser) -> None:
     """Add the options that `buckets_from` reads."""
     group = parser.add_argument_group("texts")
     file = "file to cut texts from (default: text that no model was trained on)"
-    group.add_argument("--text", type=Path, metavar="FILE", help=file)
+    group.add_argument("--text", type=path, metavar="FILE", help=file)
     for name, default, what in (
         ("--texts", 32, "texts at most; 32 fill a batch"),
         ("--prompt-tokens", 32, "prompt tokens of each text"),

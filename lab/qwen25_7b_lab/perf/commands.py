@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Iterator
 
-from models.demos.qwen25_7b.cli.options import Command, add_machine, add_recipe
+from models.demos.qwen25_7b.cli.options import Command, add_machine, add_recipe, path
 from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES, DecoderConfig
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.errors import UserError
@@ -144,7 +144,7 @@ def model_options(parser: argparse.ArgumentParser) -> None:
     links = "ethernet links between neighbors (default: those that collectives may use)"
     step.add_argument("--links", type=int, metavar="N", help=links)
     measured = "report.json of make bringup: its operations count as measured, in a decode step"
-    step.add_argument("--measured", type=Path, metavar="FILE", help=measured)
+    step.add_argument("--measured", type=path, metavar="FILE", help=measured)
     sampling = "how the chips sample a decode step (default: %(default)s)"
     step.add_argument("--sampling", default="greedy", choices=SAMPLING, help=sampling)
 
@@ -204,7 +204,7 @@ def hops(args: argparse.Namespace) -> str:
 
 def models_options(parser: argparse.ArgumentParser) -> None:
     config = "a checkpoint's config.json instead of the family's sizes"
-    parser.add_argument("--config", type=Path, metavar="FILE", help=config)
+    parser.add_argument("--config", type=path, metavar="FILE", help=config)
     add_recipe(parser)
 
 
@@ -216,7 +216,7 @@ def models(args: argparse.Namespace) -> str:
 
 def context_options(parser: argparse.ArgumentParser) -> None:
     config = "a checkpoint's config.json (default: Qwen2.5-7B's)"
-    parser.add_argument("--config", type=Path, metavar="FILE", help=config)
+    parser.add_argument("--config", type=path, metavar="FILE", help=config)
 
 
 def context(args: argparse.Namespace) -> str:

@@ -4,3 +4,5 @@ Times are modeled, not measured: laws (laws.py) with constants fitted to publish
 by fit.py), and measured collectives (collective_prices.py). Nothing here needs an active golden mesh, except
 recorder.py.
 """
+
+TABLE = "ops_perf_results_modeled.csv"  # of `perf run --csv`

@@ -12,18 +12,26 @@ from golden_mesh.start.options import add_program, program_of
 from golden_mesh.start.systems import SYSTEMS
 
 from golden_mesh import __main__ as launcher
-from models.demos.qwen25_7b.cli.options import Command, number
+from models.demos.qwen25_7b.cli.options import Command, number, path
 from models.demos.qwen25_7b.errors import UserError
+
+from . import TABLE
 
 LAB = Path(__file__).resolve().parents[2]  # the folder of the package
 MEASURED = LAB / "measured/operations.csv"  # in a checkout
+
+
+def _check_ours(option: str, file: Path, header: str) -> None:
+    """UserError if `file` exists and does not begin with this header."""
+    if file.exists() and not (file.is_file() and file.read_bytes().startswith(header.encode())):
+        raise UserError(f"{option} {file}: exists, and this command did not write it; give another name")
 
 
 def run_options(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("--links", type=int, choices=(1, 2), default=1, help="ethernet links between two chips (default: 1)")
     option("--position", **number(0), help="tokens in the caches (default: full caches)")
-    option("--csv", type=Path, metavar="FOLDER", help="write ops_perf_results_modeled.csv there, for tt-perf-report")
+    option("--csv", type=path, metavar="FOLDER", help=f"write {TABLE} there, for tt-perf-report")
     add_program(parser)
 
 
@@ -33,6 +41,8 @@ def run(args: argparse.Namespace) -> NoReturn:
         raise UserError(f"--system {args.system}: perf run has the rates of Wormhole chips: N150, N300, T3K, ...")
     if args.csv and args.csv.exists() and not args.csv.is_dir():
         raise UserError(f"--csv {args.csv} is a file: name a folder")
+    if args.csv:
+        _check_ours("--csv", args.csv / TABLE, "OP CODE,OP TYPE,GLOBAL CALL COUNT,")
     folder = f"{args.csv.absolute()}" if args.csv else None
     here = {"GOLDEN_MESH_OBSERVER": json.dumps([f"{__package__}.program", args.links, args.position, folder])}
     paths = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
@@ -46,7 +56,7 @@ def run(args: argparse.Namespace) -> NoReturn:
 
 def rows_options(parser: argparse.ArgumentParser) -> None:
     ours = "default: lab/measured/operations.csv; its README has the columns"
-    parser.add_argument("file", nargs="?", type=Path, default=MEASURED, metavar="FILE.csv", help=ours)
+    parser.add_argument("file", nargs="?", type=path, default=MEASURED, metavar="FILE.csv", help=ours)
 
 
 def rows(args: argparse.Namespace) -> str:
@@ -58,13 +68,15 @@ def rows(args: argparse.Namespace) -> str:
 
 def fit_options(parser: argparse.ArgumentParser) -> None:
     rows_options(parser)
-    parser.add_argument("--to", type=Path, metavar="FILE", help="a file for the constants")
+    parser.add_argument("--to", type=path, metavar="FILE", help="a file for the constants")
 
 
 def fit(args: argparse.Namespace) -> str:
     """Fit the prices' constants to a csv file of measured operations again."""
-    from .fit import refit
+    from .fit import COLUMNS, refit
 
+    if args.to:
+        _check_ours("--to", args.to, ",".join(COLUMNS))
     return refit(args.file, args.to)
 
 

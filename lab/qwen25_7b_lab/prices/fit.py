@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Callable, Iterator, NamedTuple, Optional
 
 import numpy as np
+from golden_mesh.outputs import write_whole
 
 from .constants import Fit
 from .judge import summary
@@ -21,6 +22,7 @@ from .laws import HELD, LAWS, Case
 from .rows import case_of, number, read
 
 ARCHES = ("wormhole", "blackhole")
+COLUMNS = "kind", "arch", "rows", "sources", "median", "ninetieth", "constants"  # of constants.csv
 MISS = 0.2  # of the logarithm, above which a row's weight falls
 PULL, PULL_ARCH = 0.02, 0.05  # weight of a constant's distance from its start
 ROWS_A_SOURCE = 15
@@ -112,6 +114,13 @@ def unseen(kind: str, rows: list[Row]) -> Iterator[tuple[Row, float]]:
             yield row, law(row.case, Fit(constants[row.case.arch]).k) / row.us
 
 
+def _write(path: Path, records: list[tuple]) -> None:
+    with path.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(COLUMNS)
+        table.writerows(records)
+
+
 def refit(path: Path, to: Optional[Path]) -> str:
     """The errors, kind by kind, of a fit to a file's rows. to: a file for the constants."""
     groups: dict[str, list[Row]] = defaultdict(list)
@@ -142,10 +151,7 @@ def refit(path: Path, to: Optional[Path]) -> str:
                 f"{left[0]:14.1%} {left[1]:9.1%} {left[2]:6.2f}"
             )
     if to:
-        with to.open("w", newline="") as file:
-            table = csv.writer(file, lineterminator="\n")
-            table.writerow(("kind", "arch", "rows", "sources", "median", "ninetieth", "constants"))
-            table.writerows(records)
+        write_whole(to, lambda part: _write(part, records))
     for name, found in (("fitted", seen), ("unseen", apart)):
         if ratios := [ratio for row, ratio in found if not OTHER_PROGRAMS.search(row.source)]:
             middle, ninetieth, worst = summary(ratios)

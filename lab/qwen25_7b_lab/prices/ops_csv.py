@@ -11,9 +11,9 @@ from typing import Iterable
 from golden_mesh.graph.device_ops import TILE, Tensor, ceil_div
 from golden_mesh.outputs import write_whole
 
+from . import TABLE
 from .prices import Row
 
-NAME = "ops_perf_results_modeled.csv"
 INPUTS, OUTPUTS = 3, 1  # tensors of a row
 NANOSECONDS = 1e9
 
@@ -25,7 +25,7 @@ def write(folder: Path, rows: Iterable[tuple[Row, int]]) -> Path:
         records.append(_record(number, row, cores, now))
         now += round(NANOSECONDS * row.seconds)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / NAME
+    path = folder / TABLE
     write_whole(path, lambda part: _write_table(part, records))
     return path
 

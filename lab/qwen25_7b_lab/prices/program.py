@@ -1,12 +1,12 @@
 """`perf run`: prints the prices of a program's device operations at the program's exit."""
 
-import atexit
 from collections import Counter
 from pathlib import Path
 from typing import Optional
 
 from golden_mesh.graph.recorder import Launch, Recorder, recording
 from golden_mesh.mesh import dispatch
+from golden_mesh.outputs import at_exit
 
 from . import ops_csv
 from .op_costs import chips_of
@@ -42,4 +42,4 @@ def start(links: int, position: Optional[int], folder: Optional[str] = None) -> 
             launches = ((priced(each, 1, links, position), each.cores) for each in recorder.in_order)
             print(f"\nwritten: {ops_csv.write(Path(folder), launches)} (modeled times)")
 
-    atexit.register(show)
+    at_exit(show)

@@ -13,7 +13,7 @@ from models.demos.qwen25_7b.cli.command import quiet_libraries, run
 
 def main(argv: list[str] | None = None) -> None:
     quiet_libraries()
-    from models.demos.qwen25_7b.cli.options import Parser, add_recipe, number
+    from models.demos.qwen25_7b.cli.options import Parser, add_recipe, number, path
     from models.demos.qwen25_7b.cli.terminal import say
     from models.demos.qwen25_7b.config.recipe import PERFORMANCE
 
@@ -31,8 +31,8 @@ def main(argv: list[str] | None = None) -> None:
     text = (
         "UTF-8 text of the kind that the model will be used for (default: the model writes it to OUT.txt, on the host)"
     )
-    option("--calibration", type=Path, help=text)
-    option("--out", type=Path, required=True, help="directory to write the new checkpoint to")
+    option("--calibration", type=path, help=text)
+    option("--out", type=path, required=True, help="directory to write the new checkpoint to")
     add_recipe(parser, default=PERFORMANCE.name)
     tokens = "tokens of the calibration text at most; memory and time grow with them (default: %(default)s)"
     option("--tokens", default=24576, help=tokens, **number())

@@ -6,7 +6,7 @@ renamed.
 """
 
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Optional, Sequence
@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.files import check_directory, read_json, write_json, write_whole
+from models.demos.qwen25_7b.files import FileError, check_directory, read_json, write_json, write_whole
 from models.demos.qwen25_7b.weights.checkpoint import INDEX_FILE
 
 from .layer import Streams
@@ -79,7 +79,10 @@ class Output:
             for file in small:
                 write_whole(self.directory / file.name, partial(shutil.copyfile, file))
             write_json(self.directory / INDEX_FILE, self._index())
-        shutil.rmtree(self.work)
+        for ours in (self.work / SETTINGS, *self.work.glob("*.safetensors")):
+            ours.unlink(missing_ok=True)
+        with suppress(OSError):  # somebody's file lies there
+            self.work.rmdir()
 
     def _index(self) -> dict[str, Any]:
         weight_map, size = {}, 0
@@ -107,5 +110,5 @@ class Output:
 def _resumable() -> Iterator[None]:
     try:
         yield
-    except (OSError, SafetensorError) as error:  # SafetensorError: a full disk, too
-        raise UserError(f"{error}; make room, and the same command resumes here") from error
+    except (FileError, SafetensorError) as error:  # SafetensorError: a full disk, too
+        raise UserError(f"{error}; once there is room, the same command resumes here") from error

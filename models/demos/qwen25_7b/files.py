@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Iterable, Optional
 
@@ -70,6 +71,17 @@ def check_output(option: str, file: Path, *, new: bool = False) -> None:
     check_directory(option, file.parent)
 
 
+def check_result(option: str, file: Path, *keys: str) -> None:
+    """As check_output, for JSON that replaces an earlier run's. UserError: a file without these keys stands there."""
+    check_output(option, file)
+    if file.exists():
+        with suppress(FileError):
+            found = read_json(file)
+            if isinstance(found, dict) and found.keys() >= set(keys):
+                return
+        raise UserError(f"{option} {file}: exists, and is no result of this command; move it, or give another folder")
+
+
 def check_directory(option: str, directory: Path) -> None:
     """UserError unless files can be written to `directory`, which may be still to be made."""
     nearest = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
@@ -78,12 +90,22 @@ def check_directory(option: str, directory: Path) -> None:
 
 
 def write_whole(file: Path, write: Callable[[Path], None]) -> None:
-    """Write a file, by `write(path)`, in a new folder beside its place, and move it there: whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=file.parent) as folder:
-        part = Path(folder, file.name)
-        write(part)
-        os.replace(part, file)
+    """Write a file, by `write(path)`, in a new folder beside its place, and move it there: whole or not at all.
+
+    FileError: it cannot be written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".tmp-", dir=file.parent) as folder:
+            part = Path(folder, file.name)
+            write(part)
+            mask = os.umask(0)
+            os.umask(mask)
+            part.chmod(0o666 & ~mask)  # safetensors writes for its user alone
+            os.replace(part, file)
+    except OSError as error:
+        reason = error.strerror or error
+        raise FileError(f"--out {file}: cannot be written ({reason}); make room, or give another place") from error
 
 
 def write_text(file: Path, text: str) -> None:

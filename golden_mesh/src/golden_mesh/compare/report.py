@@ -1,6 +1,5 @@
 """The reports of golden-mesh compare: 20 lines of text, JSON, and one HTML page."""
 
-import atexit
 import contextlib
 import json
 import sys
@@ -13,7 +12,7 @@ from typing import Optional
 from golden_mesh.compare.comparison import Comparison, Row, comparing
 from golden_mesh.compare.reference import FROM_HOST
 from golden_mesh.compare.what_if import WhatIf
-from golden_mesh.outputs import write_whole
+from golden_mesh.outputs import at_exit, write_whole
 
 BELOW = 0.99  # PCC so far, by default
 SHOWN = 12  # lines of the program in the text
@@ -158,4 +157,4 @@ def report_at_exit(below: float, json_file: Optional[str], html_file: Optional[s
             write_html(comparison, Path(html_file), " ".join(sys.argv))
         program.close()
 
-    atexit.register(show)
+    at_exit(show)

@@ -8,6 +8,7 @@ mesh that is open already.
 """
 
 import math
+import re
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -224,7 +225,11 @@ def line(row: dict[str, Any]) -> str:
 def opened(kept: dict[str, Any]) -> Iterator[ttnn.MeshDevice]:
     """A mesh of the record's shape. ValueError: the machine has none."""
     rows, columns = kept["mesh"]
-    chips = ttnn.get_num_devices()
+    try:
+        chips = ttnn.get_num_devices()
+    except RuntimeError as error:
+        why = re.search(r"info:\n(.*)|$", f"{error}")[1] or f"{error}".split("\n")[0]
+        raise ValueError(f"ttnn finds no device ({why}): --system NAME replays on a golden mesh") from error
     if rows * columns > chips:
         raise ValueError(f"the record is of {rows} x {columns} chips, this machine has {chips}")
     fabric = ttnn.FabricConfig.FABRIC_1D_RING if kept["ring"] else ttnn.FabricConfig.FABRIC_1D

@@ -13,13 +13,12 @@ from golden_mesh.start.options import parse
 def main() -> int:
     failed, rows = 0, []
     with ExitStack() as stack:
+        args = parse(["replay", *sys.argv[1:]])
         try:
-            args = parse(["replay", *sys.argv[1:]])
             kept = load(args.file)
             device = stack.enter_context(opened(kept))
-        except (GoldenMeshError, ValueError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
+        except ValueError as error:
+            raise GoldenMeshError(f"{error}") from error
         print(HEADER)
         for row in replay(device, kept, args.calls, lambda text: text.startswith("running") or print(text, flush=True)):
             failed += bool(row["failed"])
@@ -30,4 +29,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except GoldenMeshError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -13,8 +13,8 @@ from typing import Any, Iterator, Optional
 import torch
 import ttnn
 
-from golden_mesh.errors import GoldenError
-from golden_mesh.outputs import write_whole
+from golden_mesh.errors import GoldenError, GoldenMeshError
+from golden_mesh.outputs import signed, write_whole
 from golden_mesh.replay import PLACES, load, opened
 from golden_mesh.replay.kinds import named_class, to_plain
 
@@ -128,7 +128,7 @@ def write(record: Path, file: Path, program: str) -> Iterator[str]:
                 yield f"no case: {op['op']}: {str(error).splitlines()[0][:160]}"
                 continue
             tests.append("\n    ".join((f"\n\ndef {name}(device):", *lines)) + "\n")
-    write_whole(file, lambda part: part.write_text(template + "".join(tests)))
+    write_whole(file, lambda part: part.write_bytes(signed((template + "".join(tests)).encode())))
     yield f"{len(tests)} operations in {file}"
 
 
@@ -155,5 +155,8 @@ def filled(lines: list[str], names: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    for line in write(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]):
-        print(line)
+    try:
+        for line in write(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]):
+            print(line)
+    except GoldenMeshError as error:
+        sys.exit(f"error: {error}")

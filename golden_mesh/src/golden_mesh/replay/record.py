@@ -7,7 +7,6 @@ A tensor has its shape, dtype, layout, memory config and its values: one for all
 None where the memory was never written. golden-mesh replay runs the ops on any machine.
 """
 
-import atexit
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +20,7 @@ from golden_mesh.graph.recorder import Recorder, recording
 from golden_mesh.mesh import dispatch
 from golden_mesh.mesh.arguments import on_device, tensors_in
 from golden_mesh.mesh.steps import memory
-from golden_mesh.outputs import write_whole
+from golden_mesh.outputs import at_exit, write_whole
 from golden_mesh.replay import kinds
 from golden_mesh.replay.kinds import to_plain
 
@@ -153,4 +152,4 @@ def start(path: str, says: bool = True) -> None:
             for name, reason in record.kept["skipped"].items():
                 print(f"not recorded: {name}: {reason}")
 
-    atexit.register(write)
+    at_exit(write)

@@ -8,7 +8,7 @@ from typing import Callable, NoReturn, Sequence
 from golden_mesh.arithmetic.sums import SUMS
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.hazards import RESPONSES
-from golden_mesh.outputs import is_kind
+from golden_mesh.outputs import check_kind
 from golden_mesh.start.systems import SYSTEMS, named
 
 COMMANDS = ("run", "compare", "record", "replay", "cases", "doctor")
@@ -194,8 +194,7 @@ def _output(kind: str) -> Callable[[str], Path]:
         file = Path(word)
         if file.is_dir() or not file.parent.is_dir():
             raise GoldenMeshError(f"{kind} {word} cannot be written: name a file in a folder that exists")
-        if file.is_file() and not is_kind(file, kind):
-            raise GoldenMeshError(f"{kind} {word}: the file exists, and {kind} did not write it: name another file")
+        check_kind(file, kind)
         return file
 
     return path

@@ -12,7 +12,7 @@ from typing import Any, Callable, NoReturn, Optional, TextIO
 
 from ..errors import UserError
 from . import interrupt
-from .terminal import complain, say
+from .terminal import complain
 
 REFUSED = 2  # the exit status of a user error
 READER_LEFT = 141  # 128 + SIGPIPE, a shell's status for a tool with a closed pipe
@@ -27,7 +27,7 @@ QUIET = {
 def quiet_libraries() -> None:
     """Keep the libraries from logging, unless the environment asks for it; before they are imported.
 
-    What this folder logs is a line on stdout, a warning one on stderr.
+    What this folder logs is a line on stderr.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -40,8 +40,7 @@ def quiet_libraries() -> None:
 
 
 def _show(message: Any) -> None:
-    show = say if message.record["level"].name == "INFO" else complain
-    show(message.record["message"])
+    complain(message.record["message"])
 
 
 def run(main: Callable[[], Optional[int]]) -> NoReturn:

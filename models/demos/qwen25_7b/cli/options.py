@@ -2,6 +2,7 @@
 
 import argparse
 from functools import partial
+from pathlib import Path
 from typing import Any, Callable, Mapping, NamedTuple, NoReturn, Optional, Sequence
 
 from ..config import BFP8
@@ -21,6 +22,13 @@ def number(least: int = 1) -> dict[str, Any]:
         return int(text)
 
     return dict(type=integer, metavar="N")
+
+
+def path(text: str) -> Path:
+    """The type of an option that takes a file or a folder. An unset variable of a shell is none."""
+    if not text:
+        raise argparse.ArgumentTypeError("got an empty name; give a file or folder, or leave the option out")
+    return Path(text)
 
 
 class Parser(argparse.ArgumentParser):

@@ -9,6 +9,7 @@ from ..cli import interrupt
 from ..cli.terminal import complain, say
 from ..config.sampling import SamplingParams
 from ..engine.open_model import OpenModel
+from ..errors import UserError
 from ..text.degenerate import degenerate
 from ..text.tokenizer import Conversation
 
@@ -30,6 +31,7 @@ class Chat:
 
     def __post_init__(self):
         self._at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        sys.stdin.reconfigure(errors="surrogateescape")  # a byte that is no UTF-8 is one message's, not the chat's end
 
     def run(self) -> None:
         if self._at_terminal:
@@ -79,7 +81,11 @@ class Chat:
             self._reading = False
 
     def _take_turn(self, conversation: Conversation, message: str) -> None:
-        prompt = conversation.prompt(message)
+        try:
+            prompt = conversation.prompt(message)
+        except UserError as error:
+            say(f"({error}: the message was not taken.)\n")
+            return
         if len(prompt) >= self.context:
             say(f"({self._full_context()} The message, with {len(prompt)} tokens in all, was not taken.)\n")
             return

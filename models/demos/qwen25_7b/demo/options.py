@@ -4,7 +4,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from ..cli.options import Parser, add_machine, add_recipe, number
+from ..cli.options import Parser, add_machine, add_recipe, number, path
 from ..config.sampling import SamplingParams
 from ..errors import UserError, shown
 from ..files import check_output, parse_json, read_json_lines, read_text
@@ -54,9 +54,9 @@ def _add_options(parser: Parser) -> None:
     group = parser.add_argument_group("prompts (one of the first four)")
     one = group.add_mutually_exclusive_group()
     one.add_argument("--prompt", metavar="TEXT", help="one prompt")
-    one.add_argument("--prompt-file", type=Path, metavar="FILE", help="one prompt: a text file or a pipe")
+    one.add_argument("--prompt-file", type=path, metavar="FILE", help="one prompt: a text file or a pipe")
     several = 'JSON list or JSON lines: strings, or objects with a "prompt"; a replica runs 32 at once'
-    one.add_argument("--prompts", type=Path, metavar="FILE", help=several)
+    one.add_argument("--prompts", type=path, metavar="FILE", help=several)
     one.add_argument("--chat", action="store_true", help="a conversation: type, or pipe lines in; /exit ends it")
     users = "number of users; the prompts are repeated or cut to this number"
     group.add_argument("--batch-size", **number(), help=users)
@@ -71,7 +71,7 @@ def _add_options(parser: Parser) -> None:
     )
     option("--max-seq-len", **number(), help=context)
     out = "write the answers to a new file, a line of JSON for each prompt"
-    option("--out", type=Path, metavar="FILE", help=out)
+    option("--out", type=path, metavar="FILE", help=out)
 
     defaults = "The defaults of a chat are those of generation_config.json."
     option = parser.add_argument_group("sampling", defaults).add_argument
@@ -95,7 +95,7 @@ def _add_options(parser: Parser) -> None:
     add_recipe(group)
     cache = group.add_mutually_exclusive_group()
     folder = "where packed weights are kept for the next start (default: ~/.cache)"
-    cache.add_argument("--cache", type=Path, metavar="DIR", help=folder)
+    cache.add_argument("--cache", type=path, metavar="DIR", help=folder)
     cache.add_argument("--no-cache", action="store_true", help="keep none, use none")
 
 

@@ -37,6 +37,7 @@ SMALL_FILES = (
 )  # fmt: skip
 READ_FILES = (*SMALL_FILES, INDEX_FILE, "pytorch_model.bin.index.json", "tekken.json", ADAPTER_FILE)
 DOWNLOAD_AGAIN = "download the checkpoint again"
+UNREADABLE = "cannot be read by this user; ask its owner for the right (chmod a+r)"
 MERGE = "merge it with peft's merge_and_unload and write the result with save_pretrained"
 OWN_CONFIG = "use the checkpoint's own config.json"
 # Ends of names in AWQ, GPTQ, fp8, compressed-tensors, MLX and bitsandbytes.
@@ -210,7 +211,8 @@ def _read_headers(directory: Path) -> dict[str, TensorHeader]:
                 f"{file}: truncated or no safetensors file, {size} bytes ({error}); {DOWNLOAD_AGAIN}"
             ) from error
         except OSError as error:
-            raise CheckpointError(f"{file}: missing or unreadable; {DOWNLOAD_AGAIN}") from error
+            missing = f"{file}: missing or unreadable; {DOWNLOAD_AGAIN}"
+            raise CheckpointError(f"{file}: {UNREADABLE}" if file.exists() else missing) from error
     return headers
 
 
