@@ -19,13 +19,9 @@ SIZE ?= 7b
 RECIPES ?=
 ARGS ?=
 PYTHON = .venv/bin/python
-# $1: an environment, $2: pip for it, $3: what to install. uv takes a third of pip's time, but does not read pip's
-# configuration: where there is no uv, or it finds no index, pip takes over. Neither compiles every package (90 seconds):
-# Python compiles the modules that it imports.
-install = .venv/bin/uv pip install --python $1/bin/python $3 || $2 install --disable-pip-version-check --no-compile $3
 define fill
-$(if $(TORCH_INDEX),$(call install,$1,$2,--index-url $(TORCH_INDEX) torch==2.14.1))
-$(call install,$1,$2,-r requirements.txt)
+@$(if $(TORCH_INDEX),sh scripts/fill_venv.sh $1 --index-url $(TORCH_INDEX) torch==2.14.1)
+@sh scripts/fill_venv.sh $1 -r requirements.txt
 endef
 # PyPI's torch brings 4 GB of CUDA libraries. https://download.pytorch.org/whl/cpu has one without them.
 TORCH_INDEX ?=
@@ -110,7 +106,7 @@ test-python310: .venv-python310/ready
 .venv-python310/ready: .venv/ready
 	@sh scripts/remove_venv.sh .venv-python310
 	@"$$(sh scripts/find_python.sh 3.10)" -m venv --without-pip .venv-python310 && mkdir .venv-python310/steps
-	$(call fill,.venv-python310,$(PYTHON) -m pip --python .venv-python310/bin/python)
+	$(call fill,.venv-python310)
 	@touch $@
 
 SITE = 'import sysconfig; print(sysconfig.get_path("purelib"))'
@@ -118,8 +114,8 @@ SITE = 'import sysconfig; print(sysconfig.get_path("purelib"))'
 # An existing environment is kept. Missing packages are added, so a stopped installation resumes.
 .venv/ready: requirements.txt pyproject.toml golden_mesh/pyproject.toml scripts/find_python.sh
 	@sh scripts/make_venv.sh .venv
-	-$(PYTHON) -m pip install --disable-pip-version-check --no-compile --quiet uv==0.13.9
-	$(call fill,.venv,$(PYTHON) -m pip)
+	-@$(PYTHON) -m pip install --disable-pip-version-check --no-compile --quiet uv==0.13.9
+	$(call fill,.venv)
 	@touch $@
 
 clean:

@@ -157,3 +157,16 @@ def test_a_clash_lists_the_circular_buffers(golden):
         ttnn.deallocate(tensor)
     listed = [line for line in str(error.value).splitlines() if line.startswith("circular buffers")]
     assert listed and "bytes =" in listed[0]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/compare.md"])
+def test_a_page_shows_what_the_example_prints(launch, page):
+    done = launch("compare", "--system", "N150", "broken_mlp.py", cwd=EXAMPLES)
+    block = (
+        (EXAMPLES.parent / page)
+        .read_text()
+        .split("$ golden-mesh compare --system N150 broken_mlp.py\n")[1]
+        .split("```")[0]
+    )
+    first, _, last = block.partition("...\n")
+    assert done.stdout.startswith(first) and done.stdout.endswith(last), f"{page}: show this\n{done.stdout}"

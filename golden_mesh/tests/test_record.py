@@ -11,7 +11,7 @@ import ttnn
 
 from golden_mesh import replay as replays
 from golden_mesh.errors import GoldenMeshError
-from golden_mesh.outputs import write_whole
+from golden_mesh.outputs import signed, write_whole
 from golden_mesh.replay import cases
 from golden_mesh.replay.kinds import class_path, fields_of, from_plain, to_plain
 from golden_mesh.start.options import parse
@@ -208,6 +208,19 @@ def test_files_are_replaced_by_their_own_kind_and_whole(tmp_path):
             parse(
                 ["record", "--to", f"{tmp_path if name == 'weights.pt' else Path(__file__).parent}/{name}", "-c", "0"]
             )
+    tests = tmp_path / "test_ops.py"
+    tests.write_bytes(signed(b'"""The distinct operations of x.'))
+    assert (
+        parse(["cases", "--to", f"{tests}", "-c", "0"]).to == tests and signed(tests.read_bytes()) == tests.read_bytes()
+    )
+    for edited in (
+        tests.read_bytes() + b"# mine\n",
+        b"# mine\n" + tests.read_bytes(),
+        b'"""The distinct operations of x.',
+    ):
+        tests.write_bytes(edited)
+        with pytest.raises(GoldenMeshError, match="--to .*test_ops.py: the file exists"):
+            parse(["cases", "--to", f"{tests}", "-c", "0"])
     before = record.read_bytes()
     with pytest.raises(KeyError):
         write_whole(record, lambda part: part.write_text("half") and {}["the disk is full"])

@@ -29,10 +29,14 @@ def bundle(tmp_path, request) -> Path:
     return tmp_path / "b"
 
 
-@pytest.mark.parametrize("bundle, chips", [("N150", 1), ("N300", 2), ("T3K", 8)], indirect=["bundle"])
-def test_the_manifest_is_a_thin_packages(bundle, chips):
+@pytest.mark.parametrize(
+    "bundle, chips, arch",
+    [("N150", 1, "wormhole_b0"), ("T3K", 8, "wormhole_b0"), ("P150x4", 4, "blackhole")],
+    indirect=["bundle"],
+)
+def test_the_manifest_is_a_thin_packages(bundle, chips, arch):
     manifest = json.loads((bundle / "tt_kernel_manifest.json").read_text())
-    assert (manifest["schema_version"], manifest["arch"]) == ("6", "wormhole_b0")
+    assert (manifest["schema_version"], manifest["arch"]) == ("6", arch)
     assert manifest["device_count"] == manifest["mesh"]["devices"] == chips
     assert manifest["weights"] == {"repo": MODEL}
     for name in (manifest["deps"]["requirements"], manifest["deps"]["vllm"]["overrides"]):

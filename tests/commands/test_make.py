@@ -103,6 +103,8 @@ def test_pip_fills_an_environment_where_uv_cannot(tmp_path, uv, environment, ind
         "golden_mesh/pyproject.toml": "",
         "scripts/find_python.sh": f"echo {tmp_path}/python",
         "scripts/make_venv.sh": "",
+        "scripts/remove_venv.sh": "",
+        "scripts/fill_venv.sh": (REPOSITORY / "scripts/fill_venv.sh").read_text(),
         "python": "mkdir -p .venv-python310",
         ".venv/bin/python": 'case "$*" in *uv==*) exit 1 ;; *" install "*) echo pip ;; esac',
         ".venv/bin/uv": UV[uv],

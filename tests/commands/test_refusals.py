@@ -131,7 +131,6 @@ bringup --out box | --out box: exists | box/thesis.txt
 bringup --out box | --out box: exists | box/machine.json
 perf run --csv box -c pass | modeled.csv: exists | box/ops_perf_results_modeled.csv
 perf fit rows.csv --to thesis.txt | --to thesis.txt: exists | thesis.txt
-SELF lab/mutants.py --only 1 --out thesis.txt | --out thesis.txt exists | thesis.txt
 SELF scripts/make_bundle.py --out box | box exists | box/thesis.txt
 {VENV} | box {KEPT} | box/thesis.txt
 {VENV} | box {KEPT} | box/bin/thesis.txt
@@ -163,7 +162,6 @@ def place(tmp_path_factory) -> Path:
     (place / "sums.jsonl").write_text(json.dumps({"question": "1 + 1?", "answer": "#### 2"}) + "\n")
     edit(Path(shutil.copytree(SMALL_CHECKPOINT, place / "other")) / "config.json", rope_theta=5e5)
     (place / "rows.csv").write_text("op,device_us\n")
-    (place / "lab").symlink_to(ROOT / "lab")
     (place / "scripts").symlink_to(ROOT / "scripts")
     (place / "install.sh").symlink_to(ROOT / "scripts/bundle/install.sh")
     return place

@@ -69,6 +69,15 @@ def test_config_and_tokenizer_are_copied(quantized):
     assert texts[0].stop_ids == texts[1].stop_ids
 
 
+@pytest.mark.parametrize("name", ["gate_proj.bias", "down_proj.bias", "norm.weight"])
+def test_a_tensor_of_the_mlp_that_is_not_read_is_refused(source, calibration, tmp_path, name):
+    """Its columns would be the old order's."""
+    other = replace(source, headers={**source.headers, f"model.layers.1.mlp.{name}": None})
+    with pytest.raises(UserError, match=f"does not read model.layers.1.mlp.{name}"):
+        quantize(other, calibration, tmp_path / "out", PERFORMANCE, TOKENS)
+    assert not (tmp_path / "out").exists()
+
+
 @torch.no_grad()
 def divergence(model, original, ids) -> float:
     logits, reference = (m(ids).logits[:, :-1].flatten(0, 1) for m in (model, original))

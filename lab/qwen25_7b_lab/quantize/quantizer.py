@@ -35,6 +35,7 @@ def quantize(checkpoint: Checkpoint, calibration: Path, out: Path, recipe: Recip
     config = checkpoint.config
     layers = config.num_hidden_layers
     recipe.check_layers(layers)
+    check_mlp(checkpoint)
     recipes = [recipe.of_layer(i) for i in range(layers)]
     ids = sequences(text, f"--calibration {calibration}", checkpoint, tokens)
     settings = {
@@ -67,6 +68,17 @@ def quantize(checkpoint: Checkpoint, calibration: Path, out: Path, recipe: Recip
         output.keep_layer(i, {prefix + name: tensor for name, tensor in tensors.items()}, streams)
     rest = {name: checkpoint.tensor(name) for name in shapes if not name.startswith("model.layers.")}
     output.finish(rest, small)
+
+
+def check_mlp(checkpoint: Checkpoint) -> None:
+    """UserError: an MLP has a tensor that is not read here. The MLP's columns are sorted, and it would not be."""
+    read = tuple(f".mlp.{name}_proj.weight" for name in Mlp._fields)
+    for name in (*checkpoint.headers, *tensor_shapes(checkpoint.config)):
+        if ".mlp." in name and not name.endswith(read):
+            raise UserError(
+                f"--model {checkpoint.directory}: `quantize` sorts the columns of an MLP's weights and does not read "
+                f"{name}: use a recipe without 4-bit weights"
+            )
 
 
 def sequences(text: str, name: str, checkpoint: Checkpoint, limit: int) -> torch.Tensor:
