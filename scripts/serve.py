@@ -134,6 +134,7 @@ def serve(model: str, options: list[str]) -> int:
     mesh = os.environ.get("MESH_DEVICE") or "N300"
     kind = BY_NAME.get(mesh.upper())  # None for the plugin's other names, such as (1, 2)
     environment = os.environ | {
+        "LLGUIDANCE_LOG_LEVEL": "0",  # the answer to a request says what its grammar lacks
         "MESH_DEVICE": kind.mesh_device if kind else mesh,
         # A required tool call is a JSON schema then. Otherwise it is a structural tag of xgrammar's form.
         "VLLM_ENFORCE_STRICT_TOOL_CALLING": "0",

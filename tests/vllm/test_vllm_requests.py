@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import re
 import sys
+import time  # noqa: F401 - for grammars
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +16,7 @@ from models.demos.qwen25_7b import vllm
 sys.path.append(f"{vllm.__path__[0]}/extra_models/qwen25_7b")
 import qwen25_7b_parameters as parameters  # noqa: E402
 import qwen25_7b_requests as requests  # noqa: E402
+import qwen25_7b_trials as trials  # noqa: E402
 
 VOCAB_SIZE = 1056
 CHAT = "/v1/chat/completions"
@@ -21,7 +24,7 @@ CHAT = "/v1/chat/completions"
 
 @pytest.fixture(autouse=True)
 def no_vllm(monkeypatch):
-    monkeypatch.setattr(parameters, "install", lambda: None)
+    monkeypatch.setattr(parameters, "install", lambda _: None)
 
 
 def post(*parts: bytes, path: str = CHAT, method: str = "POST", key: str = "") -> tuple[bytes | None, dict | None]:
@@ -114,36 +117,27 @@ def test_parameters_that_would_end_the_engine_or_be_ignored(changes, named):
         check()
 
 
+DEFAULTS = {"n": 1, "bad_words": [], "seed": None, "metadata": None} | dict.fromkeys(parameters.OLD_NAMES)
+
+
 @pytest.mark.parametrize(
-    "unknown, words",
+    "given, words",
     [
         (dict(guided_choice=["yes", "no"]), "guided_choice here: use structured_outputs"),
         (dict(guided_json={}), "guided_json here"),
         (dict(best_of=3), "best_of here: leave it out"),
-        (dict(bad_words=["no"]), "bad_words here"),  # of completions, by every path
-        (dict(best_of=2, bad_words=[], guided_json=None, store=True, metadata={"a": "b"}), None),
-        (None, None),
+        (dict(bad_words=["no"]), "bad_words here"),
+        (dict(n=20), "n here"),
+        (dict(seed=0), "seed here"),
+        (dict(n=1, bad_words=[], guided_json=None, store=True, metadata={"a": "b"}, top_p=0.5), None),
     ],
 )
-def test_options_that_vllm_ignores_on_a_route(unknown, words):
-    """A request's other unknown fields ask for no other text."""
-    request = SimpleNamespace(model_extra=unknown, n=2)
-    check = lambda: parameters.check_fields(request, {"bad_words", *parameters.OLD_NAMES})  # noqa: E731
+def test_options_that_are_not_read(given, words):
+    """A default, and what asks for no other text, may be given."""
+    check = lambda: parameters.check_fields({"top_p"}, given, DEFAULTS | {"top_p": None})  # noqa: E731
     if words is None:
         return check()
     with pytest.raises(ValueError, match=f"^vLLM ignores {words}"):
-        check()
-
-
-@pytest.mark.parametrize(
-    "changes, named", [(dict(n=3), None), (dict(logit_bias={5: 1}), "logit_bias"), (dict(seed=1), "seed")]
-)
-def test_beam_search_keeps_few_options(changes, named):
-    fields = tuple(vars(sampling()))
-    check = lambda: parameters.check_beam_search(sampling(**changes), sampling(), fields)  # noqa: E731
-    if named is None:
-        return check()
-    with pytest.raises(ValueError, match=f"ignores {named}"):
         check()
 
 
@@ -171,28 +165,55 @@ class Backend:
         return self.accepts
 
 
+class Busy(Exception):
+    """vLLM's GenerationError."""
+
+
+def check(*grammars: str) -> list[Exception | None]:
+    """Check grammars at once."""
+    checked = trials.GrammarTrials(Backend(), Busy)
+
+    async def gather():
+        return await asyncio.gather(*(checked.check("kind", grammar) for grammar in grammars), return_exceptions=True)
+
+    return asyncio.run(gather())
+
+
 def test_a_grammar_compiles_in_a_process_of_its_own(monkeypatch):
-    monkeypatch.setattr(parameters, "CPU_SECONDS", 1)
-    trials, here = parameters.GrammarTrials(Backend()), os.getpid()
-    assert trials.refusal("kind", '{"maximum": 9223372036854775807, "const": "1234567890123456789"}') == ""
-    assert trials.refusal("kind", "pass") == trials.refusal("kind", f"assert os.getpid() != {here}") == ""
-    for grammar, words in (
-        ("raise ValueError('line 1\\nline 2')", "line 1 line 2"),
-        ("{}['triggers']", "not of a form that vLLM takes .KeyError: 'triggers'.$"),
-        ("raise SystemExit('panic')", "not of a form that vLLM takes .SystemExit"),
-        ("os.kill(os.getpid(), 9)", "too large"),
-        ("while True: pass", "takes more than 1 s"),
-        ("Backend.error = 'x' * 10**6", "x" * 300),
-        ("Backend.accepts = False", "no token fits"),
-        ('{"const": [1234567890123456789]}', "llguidance rounds 1234567890123456789"),
-    ):
-        with pytest.raises(ValueError, match=f"^structured output: {words}"):
-            trials.check("kind", grammar)
+    monkeypatch.setattr(trials, "CPU_SECONDS", 1)
+    here = os.getpid()
+    assert check('{"maximum": 9223372036854775807, "const": "1234567890123456789"}') == [None]
+    assert check("pass", f"assert os.getpid() != {here}") == [None, None]
+    wanted = {
+        "raise ValueError('line 1\\nline 2')": "line 1 line 2$",
+        "{}['triggers']": "not of a form that vLLM takes .KeyError: 'triggers'.$",
+        "raise SystemExit('panic')": "not of a form that vLLM takes .SystemExit",
+        "os.kill(os.getpid(), 9)": "too large",
+        "while True: pass": "takes more than 1 s",
+        "Backend.error = 'x' * 10**6": "x{300}$",
+        "Backend.accepts = False": "no token fits",
+        '{"const": [1234567890123456789]}': "llguidance rounds 1234567890123456789",
+    }
+    for refusal, words in zip(check(*wanted), wanted.values(), strict=True):
+        assert re.match(f"structured output: {words}", f"{refusal}")
     assert (Backend.error, Backend.accepts) == ("", True)
 
 
 def test_a_grammar_that_was_tried_is_not_tried_again(tmp_path):
-    trials, tries = parameters.GrammarTrials(Backend()), tmp_path / "tries"
-    grammar = f"open({str(tries)!r}, 'a').write('.'); raise ValueError('bad')"
-    assert [trials.refusal("kind", grammar) for _ in range(2)] == ["bad", "bad"]
+    """Neither later nor by a request that comes meanwhile."""
+    tries = tmp_path / "tries"
+    grammar = f"open({str(tries)!r}, 'a').write('.'); time.sleep(0.1); raise ValueError('bad')"
+    assert [f"{refusal}" for refusal in check(grammar, grammar)] == ["structured output: bad"] * 2
     assert tries.read_text() == "."
+
+
+def test_a_small_grammar_does_not_wait_for_large_ones(tmp_path):
+    """Large ones come one after the other, and few wait."""
+    order = tmp_path / "order"
+    write = f"open({str(order)!r}, 'a').write"
+    large = [f"time.sleep(0.2); {write}('{i}')  # {'x' * trials.SMALL}" for i in range(9)]
+    answers = check(*large, f"{write}('a')", f"{write}('b')")
+    waiting = 1 + trials.WAITING[False]
+    assert answers[:waiting] == [None] * waiting and answers[-2:] == [None, None]
+    assert [error.status_code for error in answers[waiting:-2]] == [429] * (9 - waiting)
+    assert sorted(order.read_text()[:2]) == ["a", "b"] and order.read_text()[2:] == "01234"[:waiting]

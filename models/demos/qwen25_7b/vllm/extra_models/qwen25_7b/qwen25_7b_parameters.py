@@ -4,25 +4,25 @@ vLLM and the plugin write some numbers to tensors without a check of their range
 all requests. They ignore other options, and the answer is then not what was asked for.
 """
 
-import asyncio
 import json
-import os
-import resource
-import signal
-from contextlib import suppress
-from functools import lru_cache, wraps
-from http import HTTPStatus
-from threading import Lock
-from typing import Any, Callable
+import logging
+import re
+from collections import defaultdict
+from functools import wraps
+from pkgutil import resolve_name
+from typing import Any, Callable, Iterable, Mapping
+
+from qwen25_7b_trials import GrammarTrials
 
 SEEDS = 1 << 31  # the plugin's tensor of seeds is int32
 LARGEST_FLOAT = 3.4e38  # its other tensors are float32
-# Options of earlier versions of vLLM or of OpenAI, which vLLM takes for fields that it does not know.
-OLD_NAMES = {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "best_of"}
-# What beam search keeps, and what asks for no other text.
-BEAM_SEARCH = {*"n max_tokens temperature ignore_eos include_stop_str_in_output output_kind skip_clone".split()}
-CPU_SECONDS, SECONDS = 5, 60  # for the compilation of a grammar; the second is for a process that hangs
-TRIALS = 256  # remembered
+# Options of earlier versions of vLLM or of OpenAI.
+OLD_NAMES = "guided_json guided_regex guided_choice guided_grammar best_of functions function_call".split()
+# What asks for no other text.
+HARMLESS = {*"metadata prompt_cache_key request_id service_tier store stream_options user".split()}
+# What beam search keeps.
+BEAM_SEARCH = {*"n max_tokens temperature ignore_eos include_stop_str_in_output".split()}
+OPENAI, ANTHROPIC = "vllm.entrypoints.openai.", "vllm.entrypoints.anthropic."
 
 
 def check_parameters(params: Any, vocab_size: int) -> None:
@@ -42,135 +42,109 @@ def check_parameters(params: Any, vocab_size: int) -> None:
             raise ValueError(f"the plugin ignores {name}: leave it out, got {getattr(params, name)!r}")
 
 
-def check_fields(request: Any, options: set[str]) -> None:
-    """request: vLLM's, of any route. options: all of vLLM's. ValueError: an option that vLLM ignores on this route."""
-    for name, value in (request.model_extra or {}).items():
-        if name in options and value not in (None, [], getattr(request, "n", None)):
-            advice = "use structured_outputs" if name.startswith("guided_") else "leave it out"
-            raise ValueError(f"vLLM ignores {name} here: {advice}, got {value!r}")
+def check_fields(read: Iterable[str], given: Mapping[str, Any], defaults: Mapping[str, Any], by: str = "") -> None:
+    """ValueError: an option that is not read.
 
-
-def check_beam_search(asked: Any, plain: Any, fields: tuple[str, ...]) -> None:
-    """asked: the SamplingParams that a request has without beam search. plain: those of a request without options."""
-    for name in {*fields} - BEAM_SEARCH:
-        if getattr(asked, name) != getattr(plain, name):
-            raise ValueError(f"use_beam_search of vLLM ignores {name}: leave out one of the two")
-
-
-class GrammarTrials:
-    """Compiles a grammar in a process of its own, because it can take minutes, or end the process.
-
-    The engine would compile it in its own process. A grammar that compiles can still fail at its first token.
+    read: names. given: a request's options. defaults: of the options that vLLM reads somewhere. by: what does not read.
     """
-
-    def __init__(self, backend: Any):
-        """backend: vLLM's GuidanceBackend."""
-        self._backend = backend
-        self._lock = Lock()
-        self.refusal = lru_cache(TRIALS)(self._refusal)
-
-    def check(self, kind: Any, grammar: str) -> None:
-        """ValueError if the grammar cannot be used. kind, grammar: as vLLM's get_structured_output_key returns them."""
-        if problem := self.refusal(kind, grammar):
-            raise ValueError(f"structured output: {problem}")
-
-    def _refusal(self, kind: Any, grammar: str) -> str:
-        with self._lock:
-            reader, writer = os.pipe()
-            child = os.fork()
-            if child == 0:
-                self._answer(writer, kind, grammar)
-            os.close(writer)
-            with open(reader, encoding="utf-8", errors="replace") as answer:
-                problem = answer.read()
-            _, status = os.waitpid(child, 0)
-        if not os.WIFSIGNALED(status):
-            return problem
-        slow = os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGALRM)
-        return f"takes more than {CPU_SECONDS} s to compile" if slow else "too large to compile"
-
-    def _answer(self, writer: int, kind: Any, grammar: str) -> None:
-        problem = ""
-        try:
-            for number in (signal.SIGALRM, signal.SIGXCPU):
-                signal.signal(number, signal.SIG_DFL)
-            signal.alarm(SECONDS)
-            resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
-            problem = self._first_error(kind, grammar)
-        except BaseException as error:  # of vLLM and llguidance, whatever they raise
-            foreign = f"not of a form that vLLM takes ({type(error).__name__}: {error})"
-            problem = f"{error}" if isinstance(error, ValueError) else foreign
-        finally:
-            problem = problem.partition("<state>")[0][:300]  # llguidance's own state comes after it
-            os.write(writer, " ".join(problem.split()).encode("utf-8", "replace"))
-            os._exit(0)
-
-    def _first_error(self, kind: Any, grammar: str) -> str:
-        if grammar.startswith("{"):
-            with suppress(json.JSONDecodeError):
-                json.loads(grammar, parse_int=_check_integer)
-        compiled = self._backend.compile_grammar(kind, grammar)
-        mask = self._backend.allocate_token_bitmask(1)
-        for _ in range(2):
-            compiled.fill_bitmask(mask, 0)
-            error = compiled.ll_matcher.get_error()
-            if error or compiled.ll_matcher.is_stopped():
-                return error or ""
-            word = next(i for i, bits in enumerate(mask[0].tolist()) if bits)
-            bits = int(mask[0][word])
-            token = 32 * word + (bits & -bits).bit_length() - 1
-            if not compiled.accept_tokens("", [token]):
-                return compiled.ll_matcher.get_error() or "no token fits"
-        return ""
+    for name in sorted((given.keys() & defaults.keys()) - HARMLESS - {*read}, reverse=True):  # tool_choice first
+        if given[name] not in (None, [], defaults[name]):
+            advice = "use structured_outputs" if name.startswith("guided_") else "leave it out"
+            raise ValueError(f"{by}vLLM ignores {name} here: {advice}, got {given[name]!r}")
 
 
-def _check_integer(digits: str) -> None:
-    """ValueError for an integer of a schema that llguidance rounds. It reads float64, and writes at most 2**63 - 1."""
-    if int(digits) not in (int(float(digits)), (1 << 63) - 1):
-        raise ValueError(f"llguidance rounds {digits}: write it as a string")
+def check_constraints(request: Any) -> None:
+    """ValueError: several constraints of the answer's form, of which vLLM keeps one.
+
+    request: of any route, before vLLM makes a constraint of its tool_choice.
+    """
+    form = getattr(request, "response_format", None) or getattr(getattr(request, "text", None), "format", None)
+    outputs, choice = request.structured_outputs, getattr(request, "tool_choice", None)
+    given = ["structured_outputs"] if outputs and not outputs.all_constraints_none() else []
+    given += ["the response's format"] if form and form.type != "text" else []
+    given += ["tool_choice"] if choice not in (None, "none", "auto") else []
+    if len(given) > 1:
+        raise ValueError(f"vLLM keeps one of {' and '.join(given)}: leave out the other")
 
 
-def around(kind: type, name: str) -> Callable[[Callable], None]:
-    """Put the decorated function around a method of a class of vLLM's. Its first argument is that method."""
-    method = getattr(kind, name)
-    return lambda outer: setattr(kind, name, wraps(method)(lambda *args, **kwargs: outer(method, *args, **kwargs)))
+def around(path: str) -> Callable[[Callable], None]:
+    """Put the decorated function around vLLM's function of this path. Its first argument is that function."""
+    owner, _, name = path.rpartition(".")
+    owner = resolve_name(owner)
+    inner = getattr(owner, name)
+    return lambda outer: setattr(owner, name, wraps(inner)(lambda *args, **kwargs: outer(inner, *args, **kwargs)))
 
 
-def install() -> None:
-    """Put the checks into vLLM's classes."""
+def install(handlers: Any) -> None:
+    """Put the checks into vLLM. handlers: the server's middleware for exceptions."""
+    from jinja2 import TemplateError
     from openai.types.responses import ResponseErrorEvent
+    from qwen25_7b_scheduler import Backend
     from vllm import SamplingParams
+    from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest
     from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
-    from vllm.entrypoints.generate.base.serving import GenerateBaseServing
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest as Chat
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
-    from vllm.entrypoints.openai.engine.protocol import GenerationError
+    from vllm.entrypoints.openai.engine.protocol import DeltaMessage, GenerationError
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
-    from vllm.entrypoints.openai.responses.serving import OpenAIServingResponses
-    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.entrypoints.serve.utils.server_utils import exception_handler
+    from vllm.sampling_params import StructuredOutputsParams
     from vllm.v1.serial_utils import MsgpackEncoder
     from vllm.v1.structured_output import backend_guidance
     from vllm.v1.structured_output.request import get_structured_output_key
 
-    fields = SamplingParams.__struct_fields__
+    defaults, routes = dict.fromkeys(OLD_NAMES), (AnthropicMessagesRequest, ResponsesRequest, CompletionRequest, Chat)
+    for route in routes:
+        defaults |= {name: field.get_default(call_default_factory=True) for name, field in route.model_fields.items()}
+    constraining = {*SamplingParams.__struct_fields__, "response_format", "tool_choice"} & defaults.keys()
+    beams = {name: defaults[name] for name in constraining}
     trials: list[GrammarTrials] = []
 
-    for kind in (ChatCompletionRequest, CompletionRequest, ResponsesRequest):
+    # A refused request is one line of the log. vLLM answers these with 400, and logs a traceback.
+    refusals = ValueError, OverflowError, TemplateError
+    for refusal in refusals:
+        handlers.add_exception_handler(refusal, exception_handler)
+    for handler in logging.getLogger("vllm").handlers:
+        handler.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], refusals)))
 
-        @around(kind, "to_sampling_params")
-        def check_and_convert(convert, request, *args, **kwargs):
-            check_fields(request, {*fields, *OLD_NAMES})
-            return convert(request, *args, **kwargs)
+    async def try_grammar(renderer: Any, params: Any) -> tuple:
+        """Return the grammar that a request's answer must keep, () without one. ValueError: it cannot be used."""
+        config, outputs = renderer.config, params.structured_outputs
+        if not outputs or outputs.all_constraints_none() or config.structured_outputs_config.backend != "guidance":
+            return ()
+        if not trials:
+            size = config.model_config.get_vocab_size()
+            trials.append(GrammarTrials(Backend(config, renderer.tokenizer, size), GenerationError))
+            # The trial is stricter, and does not keep other requests waiting.
+            backend_guidance.validate_guidance_grammar = lambda *_, **__: None
+        grammar = get_structured_output_key(outputs)
+        await trials[0].check(*grammar)
+        return grammar
 
-    for kind in (ChatCompletionRequest, CompletionRequest):
+    for name in ("preprocess_chat", "preprocess_completion"):
 
-        @around(kind, "to_beam_search_params")
-        def check_beams_and_convert(convert, request, *args, **kwargs):
-            one = request.model_copy(update={"n": 1})  # vLLM refuses several greedy sequences of one prompt
-            check_beam_search(one.to_sampling_params(1, {}), SamplingParams(), fields)
-            return convert(request, *args, **kwargs)
+        @around(f"vllm.renderers.online_renderer:OnlineRenderer.{name}")
+        async def render_and_check(render, online, request, *args, **kwargs):
+            """Before a stream begins, so that the answer to a request that is refused has its status."""
+            if not hasattr(request, "to_sampling_params"):
+                return await render(online, request, *args, **kwargs)
+            check_fields(request.model_fields, request.model_extra, defaults)
+            check_constraints(request)
+            if getattr(getattr(getattr(request, "text", None), "format", None), "type", None) == "json_object":
+                # vLLM reads this format of /v1/responses over
+                request.text, request.structured_outputs = None, StructuredOutputsParams(json_object=True)
+            rendered, config = await render(online, request, *args, **kwargs), online.renderer.config
+            if getattr(request, "use_beam_search", False):
+                given = {name: getattr(request, name) for name in request.model_fields_set}
+                check_fields(BEAM_SEARCH, given, beams, "use_beam_search: ")
+                return rendered
+            params = request.to_sampling_params(config.model_config.max_model_len, {})
+            await try_grammar(online.renderer, params)
+            limits = config.model_config, config.speculative_config, config.structured_outputs_config
+            params.verify(*limits, online.renderer.tokenizer)
+            return rendered
 
-    @around(SamplingParams, "verify")
+    @around("vllm:SamplingParams.verify")
     def verify_and_check(verify, params, model_config, *rest):
         verify(params, model_config, *rest)
         check_parameters(params, model_config.get_vocab_size())
@@ -179,52 +153,73 @@ def install() -> None:
         except OverflowError as error:
             raise ValueError(f"{error}") from error
 
-    @around(AsyncLLM, "add_request")
-    async def try_and_add(add_request, llm, request_id, prompt, params, *args, **kwargs):
-        config = llm.vllm_config
-        outputs = getattr(params, "structured_outputs", None)
-        if outputs and not outputs.all_constraints_none() and config.structured_outputs_config.backend == "guidance":
-            if not trials:
-                tokenizer, size = llm.input_processor.tokenizer, llm.model_config.get_vocab_size()
-                trials.append(GrammarTrials(backend_guidance.GuidanceBackend(config, tokenizer, size)))
-                # The trial is stricter, and does not keep other requests waiting.
-                backend_guidance.validate_guidance_grammar = lambda *_, **__: None
-            await asyncio.to_thread(trials[0].check, *get_structured_output_key(outputs))
-        return await add_request(llm, request_id, prompt, params, *args, **kwargs)
+    @around("vllm.v1.engine.async_llm:AsyncLLM.generate")
+    async def generate_and_check(generate, llm, prompt, sampling_params, *args, **kwargs):
+        grammar, texts = await try_grammar(llm.renderer, sampling_params), defaultdict(str)
+        async for output in generate(llm, prompt, sampling_params, *args, **kwargs):
+            for choice in output.outputs:
+                if choice.finish_reason == "error":  # the grammar takes no token
+                    raise ValueError("structured output: the answer cannot go on, by another option or its size")
+                texts[choice.index] += choice.text if grammar else ""
+                stopped = choice.stop_reason is not None or not sampling_params.skip_special_tokens
+                if grammar and stopped and choice.finish_reason not in (None, "length", "abort"):
+                    await trials[0].check(*grammar, texts[choice.index])
+            yield output
 
-    class Refusal(GenerationError, ValueError):
-        """vLLM's error within an answer, but with status 400."""
+    @around("vllm.parser.abstract_parser.extract_required_tool_call_streaming")
+    def read_pieces(read, *, previous_text, current_text, delta_text, function_name_returned, **rest):
+        """vLLM loses a part of a tool call whose end comes together with other text."""
+        calls: list = []
+        for piece in re.findall("[^{}]+|[{}]", delta_text):
+            text = dict(previous_text=previous_text, current_text=previous_text + piece, delta_text=piece)
+            message, function_name_returned = read(**text, function_name_returned=function_name_returned, **rest)
+            previous_text += piece
+            for call in message.tool_calls if message else ():
+                if calls and calls[-1].index == call.index:
+                    calls[-1].function.arguments += call.function.arguments
+                else:
+                    calls.append(call)
+        return DeltaMessage(tool_calls=calls) if calls else None, function_name_returned
 
-        def __init__(self, words: str):
-            super().__init__(words)
-            self.status_code = HTTPStatus.BAD_REQUEST
+    @around(f"{OPENAI}chat_completion.serving:OpenAIServingChat.chat_completion_stream_generator")
+    async def stream_and_say_length(stream, serving, request, results, *args, **kwargs):
+        """vLLM says tool_calls where max_tokens cuts a call. /v1/messages reads this stream, and not its errors."""
+        cut = set()
 
-    @around(GenerateBaseServing, "_raise_if_error")
-    def raise_if_error(_, serving, finish_reason, request_id):
-        if finish_reason == "error":  # the grammar takes no token
-            raise Refusal("structured output: the answer cannot go on, by another option or the grammar's size")
+        async def watched():
+            async for output in results:
+                cut.update(choice.index for choice in output.outputs if choice.finish_reason == "length")
+                yield output
+
+        async for event in stream(serving, request, watched(), *args, **kwargs):
+            if event.startswith('data: {"error"') and isinstance(serving, AnthropicServingMessages):
+                raise ValueError(json.loads(event.removeprefix("data: "))["error"]["message"])
+            ended, said = '"finish_reason":"tool_calls"', '"finish_reason":"length"'
+            if ended in event and json.loads(event.removeprefix("data: "))["choices"][0]["index"] in cut:
+                event = event.replace(ended, said)
+            yield event
+
+    @around("vllm.v1.engine.detokenizer.check_stop_strings")
+    def find_first(find, output_text, new_char_count, stop, include_in_output):
+        """Of several stops within one token the one that ends first. vLLM goes by their order."""
+        found = [hit for word in stop if (hit := find(output_text, new_char_count, [word], include_in_output))]
+        end = lambda hit: hit[1] % (len(output_text) + 1) + len(hit[0]) * (not include_in_output)  # noqa: E731
+        return min(found, key=end, default=None)
 
     # Where vLLM's status is 500, a stream breaks off, or its error is that of its own parsing.
     for name in ("create_messages", "count_tokens"):
 
-        @around(AnthropicServingMessages, name)
-        async def answer_or_refuse(answer, serving, *args, **kwargs):
+        @around(f"{ANTHROPIC}serving:AnthropicServingMessages.{name}")
+        async def answer_or_refuse(answer, serving, request, raw_request):
             try:
-                return await answer(serving, *args, **kwargs)
-            except ValueError as error:
+                check_fields(AnthropicMessagesRequest.model_fields, await raw_request.json(), defaults)
+                chat = serving._convert_anthropic_to_openai_request(request)
+                Chat.model_validate(chat.model_dump(exclude_unset=True, exclude_none=True))
+                return await answer(serving, request, raw_request)
+            except (ValueError, GenerationError) as error:
                 return serving.create_error_response(error)
 
-    @around(AnthropicServingMessages, "message_stream_converter")
-    def convert_messages(convert, serving, messages):
-        async def checked():
-            async for message in messages:
-                if message.startswith('data: {"error"'):
-                    raise ValueError(json.loads(message.removeprefix("data: "))["error"]["message"])
-                yield message
-
-        return convert(serving, checked())
-
-    @around(OpenAIServingResponses, "responses_stream_generator")
+    @around(f"{OPENAI}responses.serving:OpenAIServingResponses.responses_stream_generator")
     async def stream_or_refuse(stream, *args, **kwargs):
         number = 0
         try:
@@ -232,5 +227,4 @@ def install() -> None:
                 yield event
                 number += 1
         except ValueError as error:
-            words = f"{error.__context__ or error}"  # vLLM finds no form for a Refusal
-            yield ResponseErrorEvent(type="error", code="400", message=words, sequence_number=number)
+            yield ResponseErrorEvent(type="error", code="400", message=f"{error}", sequence_number=number)

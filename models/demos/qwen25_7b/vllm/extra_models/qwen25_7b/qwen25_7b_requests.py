@@ -21,7 +21,7 @@ class RequestCheck:
     def __init__(self, app: Callable[..., Awaitable[None]]):
         from qwen25_7b_parameters import install  # vLLM is loaded now
 
-        install()
+        install(inner_layer(app, "add_exception_handler"))
         self._app = app
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -34,11 +34,16 @@ class RequestCheck:
 
     def _has_key(self, scope: Message) -> bool:
         """Whether the request has the --api-key, by vLLM's own check, which vLLM puts inside this one."""
-        layer: Any = self._app
-        while layer is not None and not hasattr(layer, "verify_token"):
-            layer = getattr(layer, "app", None)
+        layer = inner_layer(self._app, "verify_token")
         keys = {name.decode().title(): value.decode("latin-1") for name, value in scope.get("headers", ())}
         return layer is None or layer.verify_token(keys)
+
+
+def inner_layer(app: Any, method: str) -> Any:
+    """Return the first middleware inside another one that has a method, None without one."""
+    while app is not None and not hasattr(app, method):
+        app = getattr(app, "app", None)
+    return app
 
 
 async def _refuse(send: Send, status: int, problem: str) -> None:

@@ -1,19 +1,54 @@
 """The plugin's scheduler, with requests that end as they should. qwen25_7b_for_vllm.py names it."""
 
+import json
+import logging
+from copy import copy
 from typing import Any
 
+import llguidance
+from vllm.v1 import structured_output
 from vllm.v1.structured_output import backend_guidance
 from vllm_tt_plugin.scheduler import TTScheduler
 
 
 class Grammar(backend_guidance.GuidanceGrammar):
-    """After an error llguidance allows the end of the answer alone, and vLLM takes that for a whole answer."""
+    """After its end or an error llguidance allows the end of the answer alone, and vLLM takes any token."""
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
-        return super().accept_tokens(request_id, tokens) and not self.ll_matcher.get_error()
+        ended = self.ll_matcher.is_stopped()
+        accepted = super().accept_tokens(request_id, tokens) and not self.ll_matcher.get_error()
+        return accepted and (not ended or tokens == [self.ll_tokenizer.eos_token])
+
+    def check_error(self) -> None:
+        """vLLM's logs the error. The answer to the request says it."""
+
+
+class Backend(backend_guidance.GuidanceBackend):
+    """llguidance cannot go on where a grammar asks for the text of an added token, such as <tool_call>.
+
+    Its tokenizer has added tokens that are text only for a grammar that names one, such as a structural tag.
+    """
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.named = copy(self)
+        content = json.loads(self.tokenizer.backend_tokenizer.to_str())
+        special = [token for token in content["added_tokens"] if token["special"]]
+        content |= {"added_tokens": special, "padding": None, "truncation": None}
+        size, end = self.ll_tokenizer.vocab_size, self.tokenizer.eos_token_id
+        self.ll_tokenizer = llguidance.LLTokenizer(json.dumps(content), n_vocab=size, eos_token=end)
+
+    def compile_grammar(self, kind: Any, grammar: str) -> Grammar:
+        compiled = super().compile_grammar(kind, grammar)
+        if "unknown special token" in compiled.ll_matcher.get_error():
+            compiled = super(Backend, self.named).compile_grammar(kind, grammar)
+        return compiled
 
 
 backend_guidance.GuidanceGrammar = Grammar
+structured_output.GuidanceBackend = Backend
+scheduler_log = logging.getLogger("vllm.v1.core.sched.scheduler")
+scheduler_log.addFilter(lambda record: "grammar rejected tokens" not in record.msg)  # the request gets 400
 
 
 class Scheduler(TTScheduler):
