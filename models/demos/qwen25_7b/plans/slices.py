@@ -16,7 +16,6 @@ from .rotary_pairs import centered_pairs, key_divisors, norm_divisors, scale_key
 # Part of the name of every folder of packed weights. Raise it when `read` gives other values for the same slice
 # (tests/unit/test_slices.py notices), or when the fields of a slice change.
 VERSION = 5
-WIDEST_BYTES = 4  # a checkpoint's widest element
 
 ReadTensor = Callable[[str], torch.Tensor]  # a tensor by its Hugging Face name
 
@@ -212,18 +211,6 @@ class WeightShard:
         if not self.tiled:
             return rows * columns * 2  # bfloat16, since block floats are tiled
         return ceil_div(rows, TILE) * ceil_div(columns, TILE) * TILE_BYTES[self.format]
-
-    @property
-    def working_bytes(self) -> int:
-        """The most host memory that packing takes, beside the checkpoint's mapped files.
-
-        Measured with [3584, 18944]: a projection is transposed into a copy, and packed through float32 to a block
-        float.
-        """
-        rows, columns = self.slice.shape
-        copy = WIDEST_BYTES if isinstance(self.slice, Projection) else 0
-        packing = 2 if self.format == "bfloat16" else 4
-        return rows * columns * (copy + packing)
 
 
 def _narrow(blocks: tuple[TensorRange | Constant, ...], first: int, last: int) -> Iterator[TensorRange | Constant]:

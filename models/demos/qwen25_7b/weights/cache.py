@@ -1,27 +1,27 @@
-"""A cache of packed weights: a folder for each state of a checkpoint, a file for each weight shard, mapped by ttnn.
+"""A cache of packed weights: a folder for each content of a checkpoint, a file for each weight shard, mapped by ttnn.
 
     qwen25-7b-ttnn/Qwen2.5-7B-Instruct-0123456789ab/
         model.norm.weight.0123456789abcdef.tensorbin    a shard
-        89abcdef0123/                                   for each path, or hub id and revision, that it was opened by:
-            config.json, tokenizer.json, ...            copies of the small files
-            checkpoint.json                             the name
+        config.json, tokenizer.json, ...                copies of the small files
+        checkpoint.json                                 the paths, or hub ids and revisions, that it was opened by
 
 A folder is of one content of the weight files, one version of ttnn and one of this code. It has the shards of all
 splits and recipes that were loaded, so a start does not need the checkpoint. It may be deleted at any time.
 """
 
 import ctypes
+import filecmp
 import hashlib
+import json
 import os
 import shutil
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from datetime import datetime
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Condition
 from typing import TYPE_CHECKING, Iterator, Mapping, Optional, Sequence
 
 import torch
@@ -29,11 +29,12 @@ from loguru import logger
 from tqdm import tqdm
 
 from ..config import DecoderConfig
-from ..errors import UserError, warn_once
+from ..errors import UserError
+from ..files import FileError, read_json, write_json, write_whole
+from ..plans.machines import ttnn_version
 from ..plans.model_table import ModelTable
-from ..plans.slices import WeightShard
-from .cache_folder import Copies, folder_of, has_weights
-from .checkpoint import READ_FILES, Checkpoint, CheckpointError, local_directory
+from ..plans.slices import VERSION, WeightShard
+from .checkpoint import READ_FILES, SMALL_FILES, Checkpoint, CheckpointError, local_directory, small_files, weight_files
 from .model_weights import BuildShard, TensorSource, build_shard, builder
 
 if TYPE_CHECKING:
@@ -41,13 +42,10 @@ if TYPE_CHECKING:
 
 CACHE_NAME = "qwen25-7b-ttnn"
 SUFFIX = ".tensorbin"  # ttnn loads and dumps no other
-TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"  # a CACHEDIR.TAG's: backup programs skip the folder
-TEMPORARY = "tmp-"  # begins the name of a folder of unfinished files
+RECORD, DIGESTS = "checkpoint.json", "digests.json"
 MEND = "make room, choose another place with --cache DIR, or use --no-cache"
 NOT_KEPT = "weights are packed anew at each start; name another place with XDG_CACHE_HOME"
-LEFTOVER_SECONDS = 3600  # after which a killed process's temporary folder is removed
-# Host memory of the shards that are packed at one time. The 7B's embedding alone takes 1.09 GB.
-PACKING_BYTES = 1_150_000_000
+THREADS = 8  # each packs one shard: 5.5 GB of host memory at most for the 7B, whose embedding takes 1.1 GB
 
 
 class CacheError(UserError):
@@ -97,7 +95,7 @@ def packed_weights(source: TensorSource | Mapping[str, torch.Tensor], table: Mod
 
 
 class CachedCheckpoint:
-    """A TensorSource that also builds shards. It opens the checkpoint's weights when the folder lacks a shard.
+    """A TensorSource that also builds shards.
 
     - config: the model's.
     - directory: has config and tokenizer.
@@ -106,47 +104,44 @@ class CachedCheckpoint:
 
     def __init__(self, model: str | Path, root: Path, revision: Optional[str], *, optional: bool = False):
         """optional: where nothing can be written, the weights are used without the cache."""
-        self._model = model
-        self._revision = revision
-        self._root = root
-        self._optional = optional
+        self._model = self._source = model
+        self._root, self._optional = root, optional
         self._is_written = True
         is_path = os.path.isdir(model)
         self._names = [f"{model}@{revision or 'main'}", os.path.abspath(model)][is_path:]
-        copies = None
+        kept = None  # the folder of a checkpoint that is out of reach
         try:
             self.directory = local_directory(model, READ_FILES, revision)
         except CheckpointError:  # it was deleted, or the hub cannot be reached
-            copies = Copies.find(root, self._names)
-            if copies is None:
+            kept = self._folder_by_name(self._names)
+            if kept is None:
                 raise
-            self.directory = copies.directory
         else:
             if not is_path:
                 # The weights are of this commit, even if the branch moves before they are fetched.
-                self._revision = self.directory.name
-                self._names = [f"{model}@{self._revision}", f"{model}@{revision or 'main'}"]
-            is_present = has_weights(self.directory, whole=not is_path)
-            if not is_present:
-                copies = Copies.find(root, self._names[:1])
-        if copies is None:
-            self.folder = folder_of(root, model, self.directory if is_present else self._checkpoint.directory)
-            copies = Copies.of(self.folder, self._names[0])
-        else:
-            logger.warning(f"{model}: its weights are not there; using those of {copies}")
-            self.folder = copies.directory.parent
-            if not (self.directory / "config.json").exists():
-                self.directory = copies.directory
-        record = copies.record()
-        if record:  # whether the head is tied is known once the weights were opened
-            config = DecoderConfig.from_json(self.directory / "config.json")
-            self.config = replace(config, tie_word_embeddings=record["tie_word_embeddings"])
-            self._notes = record["notes"]
-            for note in self._notes:
-                warn_once(note)
-        else:
+                self._names = [f"{model}@{self.directory.name}", f"{model}@{revision or 'main'}"]
+                revision = self.directory.name
+            if _has_weights(self.directory, whole=not is_path):
+                self._source = self.directory
+            else:
+                kept = self._folder_by_name(self._names[:1])
+        self._revision = revision
+        if kept is None:
             self.config = self._checkpoint.config
-            self._notes = self._checkpoint.notes
+            return
+        self.directory = self.folder = kept
+        packed = datetime.fromtimestamp((kept / RECORD).stat().st_mtime)
+        logger.warning(f"{model}: its weights are not there; using those packed on {packed:%Y-%m-%d %H:%M}")
+        config = DecoderConfig.from_json(kept / "config.json")
+        self.config = replace(config, tie_word_embeddings=_record(kept)["tie_word_embeddings"])
+
+    @cached_property
+    def folder(self) -> Path:
+        """By the contents of the weight files, by what config.json changes in packed bytes, and by their packing."""
+        contents = _digests(weight_files(self._checkpoint.directory), self._root / DIGESTS)
+        digest = _digest(json.dumps([contents, self.config.tie_word_embeddings, _packing()]))[:12]
+        name = os.fsencode(os.path.basename(os.path.abspath(self._model))).decode(errors="replace")
+        return next(self._root.glob(f"*-{digest}"), self._root / f"{name}-{digest}")
 
     def tensor(self, name: str) -> torch.Tensor:
         return self._checkpoint.tensor(name)
@@ -171,74 +166,86 @@ class CachedCheckpoint:
         missing = [shard for shard in shards if not self._file(shard).exists()]
         try:
             if missing:
-                # Opened before a folder is made for a checkpoint that cannot be read.
-                if folder_of(self._root, self._model, self._checkpoint.directory) != self.folder:
-                    raise CheckpointError(f"{self._model}: its weights have changed: start again")
-                with self._temporary_folder() as temporary:
-                    self._pack(missing, temporary)
+                self._name_older_folders()
+                self._pack(missing)
                 logger.info(f"cache: {_amount(sum(shard.bytes for shard in missing))} written to {self._root}")
         except CacheError as error:
             if not self._optional:
                 raise CacheError(f"{error}; {MEND}") from error
             logger.warning(f"{error}: {NOT_KEPT}")
             self._is_written = False
-        if self.directory.parent != self.folder:
+        if self.directory != self.folder:
             # A cache that can only be read is enough. So are links to elsewhere, which are not copied.
             with suppress(OSError, CheckpointError):
-                for name in self._names:
-                    Copies.of(self.folder, name).write(self.directory, self.config.tie_word_embeddings, self._notes)
+                self._keep_small_files()
 
-    def _pack(self, missing: Sequence[WeightShard], temporary: Path) -> None:
+    def _pack(self, missing: Sequence[WeightShard]) -> None:
         import ttnn
 
-        memory = _Memory(PACKING_BYTES)
+        self._checkpoint  # is opened before a folder is made for a checkpoint that cannot be read
 
         def pack(shard: WeightShard) -> int:
             file = self._file(shard)
-            with memory.taken(shard.working_bytes):
-                tensor = build_shard(shard, self.tensor)
-                with self._writing():
-                    ttnn.dump_tensor(temporary / file.name, tensor)
-                    with (temporary / file.name).open("rb") as written:
-                        os.fsync(written.fileno())  # a loss of power leaves no file of zeros
-                    os.replace(temporary / file.name, file)
+            tensor = build_shard(shard, self.tensor)
+            with self._writing():
+                ttnn.dump_tensor(Path(temporary, file.name), tensor)
+                with Path(temporary, file.name).open("rb") as written:
+                    os.fsync(written.fileno())  # a loss of power leaves no file of zeros
+                os.replace(Path(temporary, file.name), file)
             return shard.bytes
 
-        total = sum(shard.bytes for shard in missing)
-        free = shutil.disk_usage(self.folder).free
-        if total > free:
-            raise CacheError(f"{self._root}: {_amount(total)} are to be written, {_amount(free)} are free")
-        threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
-        try:
-            with tqdm(total=total, desc="weights", unit="B", unit_scale=True, leave=False, disable=None) as packed:
-                for size in threads.map(pack, missing):
-                    packed.update(size)
-        finally:
-            threads.shutdown(cancel_futures=True)
-            ctypes.CDLL(None).malloc_trim(0)  # what was freed returns to the system
+        with self._writing():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            folder = TemporaryDirectory(prefix="tmp-", dir=self.folder)
+        total, free = sum(shard.bytes for shard in missing), shutil.disk_usage(self.folder).free
+        with folder as temporary, ThreadPoolExecutor(min(THREADS, len(os.sched_getaffinity(0)))) as threads:
+            if total > free:
+                raise CacheError(f"{self._root}: {_amount(total)} are to be written, {_amount(free)} are free")
+            try:
+                with tqdm(total=total, desc="weights", unit="B", unit_scale=True, leave=False, disable=None) as packed:
+                    for size in threads.map(pack, missing):
+                        packed.update(size)
+            finally:
+                threads.shutdown(cancel_futures=True)
+                ctypes.CDLL(None).malloc_trim(0)  # what was freed returns to the system
+
+    def _name_older_folders(self) -> None:
+        """One line, when a folder is made: which others have its name, for they may be of no use any more."""
+        others = [] if self.folder.exists() else sorted(self._root.glob(f"{self.folder.name[:-12]}{'[0-9a-f]' * 12}"))
+        if others:
+            size = sum(file.stat().st_size for other in others for file in other.glob(f"*{SUFFIX}"))
+            names = ", ".join(other.name for other in others)
+            logger.info(f"cache: {self._root} also has {names} ({_amount(size)}): delete what is not used any more")
+
+    def _folder_by_name(self, names: Sequence[str]) -> Optional[Path]:
+        """The last folder that was packed for the first of these names, else for the next."""
+        folders = [record.parent for record in self._root.glob(f"*/{RECORD}")]
+        for name in names:
+            own = [f for f in folders if _record(f).get("packing") == _packing() and name in _record(f)["names"]]
+            if own:
+                return max(own, key=lambda folder: (folder / RECORD).stat().st_mtime_ns)
+        return None
+
+    def _keep_small_files(self) -> None:
+        """For a start without the checkpoint. CheckpointError: one is a link to elsewhere."""
+        small = small_files(self.directory)
+        same, *_ = filecmp.cmpfiles(self.directory, self.folder, [file.name for file in small], shallow=False)
+        if len(same) == len(small) and all(self._folder_by_name([name]) == self.folder for name in self._names):
+            return
+        for name in {*SMALL_FILES} - {file.name for file in small}:
+            (self.folder / name).unlink(missing_ok=True)
+        for file in small:
+            write_whole(self.folder / file.name, partial(shutil.copyfile, file))
+        names = sorted({*_record(self.folder).get("names", ()), *self._names})
+        record = {"names": names, "packing": _packing(), "tie_word_embeddings": self.config.tie_word_embeddings}
+        write_json(self.folder / RECORD, record)
 
     @cached_property
     def _checkpoint(self) -> Checkpoint:
-        return Checkpoint.open(self._model, self._revision)
+        return Checkpoint.open(self._source, self._revision)
 
     def _file(self, shard: WeightShard) -> Path:
-        digest = hashlib.sha256(repr(shard).encode()).hexdigest()[:16]
-        return self.folder / f"{shard.slice.tensors[0]}.{digest}{SUFFIX}"
-
-    # ---- writing
-
-    @contextmanager
-    def _temporary_folder(self) -> Iterator[Path]:
-        with self._writing():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if not (self._root / "CACHEDIR.TAG").exists():  # another user's cannot be written again
-                (self._root / "CACHEDIR.TAG").write_text(TAG)
-            for leftover in self.folder.glob(f"{TEMPORARY}*"):
-                if time.time() - leftover.stat().st_mtime > LEFTOVER_SECONDS:
-                    shutil.rmtree(leftover, ignore_errors=True)
-            temporary = TemporaryDirectory(prefix=TEMPORARY, dir=self.folder)
-        with temporary as path:
-            yield Path(path)
+        return self.folder / f"{shard.slice.tensors[0]}.{_digest(repr(shard))[:16]}{SUFFIX}"
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -248,27 +255,58 @@ class CachedCheckpoint:
             raise CacheError(f"{self._root}: cannot be written ({_reason(error)})") from error
 
 
-class _Memory:
-    """Host memory that threads share."""
+def _digests(files: Sequence[Path], known: Path) -> list[str]:
+    """SHA-256 of each file. known: a JSON file of digests, so that a file that nothing has touched is read once."""
+    kept = {}
+    with suppress(FileError, TypeError, ValueError):
+        kept = dict(read_json(known))
 
-    def __init__(self, limit: int):
-        self._limit = limit
-        self._free = limit
-        self._changed = Condition()
+    def digest(file: Path) -> tuple[str, list]:
+        stat, path = file.stat(), f"{file.resolve()}"
+        state = [
+            stat.st_size,
+            stat.st_ino,
+            stat.st_ctime_ns,
+        ]  # a copy or a change has another ctime, which none can set
+        if kept.get(path, [None])[0] == state:
+            return path, kept[path]
+        found = hashlib.sha256()
+        with file.open("rb") as opened:
+            while part := opened.read(1 << 22):
+                found.update(part)
+        return path, [state, found.hexdigest()]
 
-    @contextmanager
-    def taken(self, amount: int) -> Iterator[None]:
-        """Wait until `amount` bytes, or all, are free, and take them in the block."""
-        amount = min(amount, self._limit)
-        with self._changed:
-            self._changed.wait_for(lambda: self._free >= amount)
-            self._free -= amount
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._free += amount
-                self._changed.notify_all()
+    with ThreadPoolExecutor(THREADS) as threads:
+        found = list(threads.map(digest, files))
+    if any(kept.get(path) != entry for path, entry in found):
+        with suppress(OSError):  # a cache that can only be read
+            write_json(known, {path: entry for path, entry in (kept | dict(found)).items() if os.path.exists(path)})
+    return [entry[1] for _, entry in found]
+
+
+def _record(folder: Path) -> dict:
+    """names, packing, tie_word_embeddings; empty if nothing was kept."""
+    with suppress(FileError, TypeError, ValueError):
+        return dict(read_json(folder / RECORD))
+    return {}
+
+
+def _has_weights(directory: Path, *, whole: bool) -> bool:
+    """Whether a directory has weight files. whole: all of them, because a download may be under way."""
+    if not whole:
+        return any(file for kind in ("*.safetensors", "*.bin") for file in directory.glob(kind))
+    with suppress(CheckpointError):
+        return all(file.exists() for file in weight_files(directory))
+    return False
+
+
+def _packing() -> str:
+    """The versions that determine a shard's bytes."""
+    return f"ttnn {ttnn_version() or 'unknown'}, slices {VERSION}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()
 
 
 def _amount(size: int) -> str:
