@@ -176,7 +176,7 @@ class CachedCheckpoint:
             self._is_written = False
         if self.directory != self.folder:
             # A cache that can only be read is enough. So are links to elsewhere, which are not copied.
-            with suppress(OSError, CheckpointError):
+            with suppress(OSError, FileError, CheckpointError):
                 self._keep_small_files()
 
     def _pack(self, missing: Sequence[WeightShard]) -> None:
@@ -263,11 +263,8 @@ def _digests(files: Sequence[Path], known: Path) -> list[str]:
 
     def digest(file: Path) -> tuple[str, list]:
         stat, path = file.stat(), f"{file.resolve()}"
-        state = [
-            stat.st_size,
-            stat.st_ino,
-            stat.st_ctime_ns,
-        ]  # a copy or a change has another ctime, which none can set
+        # A copy or a change has another ctime, which nobody can set.
+        state = [stat.st_size, stat.st_ino, stat.st_ctime_ns]
         if kept.get(path, [None])[0] == state:
             return path, kept[path]
         found = hashlib.sha256()
@@ -279,7 +276,7 @@ def _digests(files: Sequence[Path], known: Path) -> list[str]:
     with ThreadPoolExecutor(THREADS) as threads:
         found = list(threads.map(digest, files))
     if any(kept.get(path) != entry for path, entry in found):
-        with suppress(OSError):  # a cache that can only be read
+        with suppress(FileError):  # a cache that can only be read
             write_json(known, {path: entry for path, entry in (kept | dict(found)).items() if os.path.exists(path)})
     return [entry[1] for _, entry in found]
 
