@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 import ttnn
 
 from golden_mesh import replay as replays
+from golden_mesh.__main__ import EVERYWHERE
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.outputs import signed, write_whole
 from golden_mesh.replay import cases
@@ -86,6 +88,31 @@ def test_values_and_times_of_each_operation_are_found_again(record, replay):
     assert gather["error"] == 0 and gather["us"] is None
     assert plus_one["equal"] == pytest.approx(7 / 8)
     assert softmax["failed"].startswith("RuntimeError: ") and "\n" not in softmax["failed"]
+
+
+def test_values_beside_a_record():
+    """[here, recorded] -> error of what is finite on both sides, gain, share of equals, not finite on one side."""
+    inf, nan = math.inf, math.nan
+    for here, recorded, value in (
+        ([1.0, 2.0], [1.0, 2.0], (0, 1, 1, 0)),
+        ([2.0, inf], [1.0, inf], (1, 2, 0.5, 0)),
+        ([1.0, inf, 3.0], [1.0, 2.0, -inf], (0, 1, 1 / 3, 2)),
+        ([nan, 1.0], [5.0, 1.0], (0, 1, 0.5, 1)),
+        ([7.0, 1.0], [nan, 1.0], (0, 1, 1, 0)),  # memory that nothing wrote
+        ([1.0], [0.0], (inf, 1, 0, 0)),
+    ):
+        assert replays.compare([torch.tensor(here)], [torch.tensor(recorded)]) == pytest.approx(value), (here, recorded)
+
+
+def test_one_command_runs_a_programs_operations_on_both(launch, tmp_path):
+    """What ttnn opens is another golden mesh here, as the environment says."""
+    below = {"GOLDEN_MESH": "N300", "PYTHONPATH": os.pathsep.join([EVERYWHERE, str(Path(EVERYWHERE).parents[1])])}
+    done = launch("record", "--system", "N300", "--replay", "rows.json", "-c", PROGRAM, **below)
+    assert done.returncode == 0 and "0 of 5 operations differ" in done.stdout, done
+    rows = [json.loads(line) for line in (tmp_path / "rows.json").read_text().splitlines()]
+    assert [row["op"].split(".")[-1] for row in rows] == OPS and not any(map(replays.differs, rows))
+    assert replays.differs(rows[0] | {"gain": 1.002}) and replays.differs(rows[0] | {"not_finite": 1})
+    assert replays.differs(rows[0] | {"error": 6e-3}) and replays.differs({"failed": "RuntimeError", "error": None})
 
 
 def test_a_case_holds_a_repeated_matrix_and_infinities():

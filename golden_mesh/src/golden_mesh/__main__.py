@@ -94,11 +94,19 @@ def cases(given: Namespace, python: Sequence[str]) -> NoReturn:
     sys.exit(status or written)
 
 
-def replay(arguments: list[str], given: Namespace) -> NoReturn:
-    """Run golden_mesh.replay: on a golden mesh of --system, else on what ttnn opens."""
+def record_and_replay(given: Namespace, python: Sequence[str]) -> NoReturn:
+    """Record `given.program` on a golden mesh, then run its operations on what ttnn opens without one."""
+    subprocess.run([sys.executable, *python, *given.program], env=environment(given, dict(os.environ)))
+    if not given.to.exists():
+        raise GoldenMeshError("the program ran no device operation outside of a trace: there is nothing to replay")
+    replay([f"{given.to}", "--calls", "0", "--json", f"{given.replay}"])
+
+
+def replay(arguments: list[str], system: str | None = None) -> NoReturn:
+    """Run golden_mesh.replay: on a golden mesh of this system, else on what ttnn opens."""
     program = ["-m", "golden_mesh.replay", *arguments]
-    if given.system:
-        run(parse(["--system", given.system, *program]), [])
+    if system:
+        run(parse(["--system", system, *program]), [])
     source = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
     quiet = {"TT_LOGGER_LEVEL": "off", "LOGURU_LEVEL": "ERROR"}  # what fails says so in its row
@@ -116,7 +124,9 @@ def command() -> NoReturn:
             print("\n".join(report(given.scripts)))
             sys.exit()
         if given.command == "replay":
-            replay(arguments[1:], given)
+            replay(arguments[1:], given.system)
+        if given.command == "record" and given.replay:
+            record_and_replay(given, interpreter_options(sys.orig_argv, len(arguments)))
         if given.command == "cases":
             cases(given, interpreter_options(sys.orig_argv, len(arguments)))
         run(given, interpreter_options(sys.orig_argv, len(arguments)))

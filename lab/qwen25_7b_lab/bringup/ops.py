@@ -119,7 +119,8 @@ def replay(args: argparse.Namespace) -> None:
             rows.append(row | prices_of(op["launches"], arch_of(chip_of(devices[0]))) | variant)
             write_json(file, rows)
             say(f"{len(rows)} of {len(ops)} operations")
-    bad = [row for row in rows[: len(kept["ops"])] if row["failed"] or (row["error"] or 0) > WRONG]
+    of_plans = rows[: len(kept["ops"])]
+    bad = [row for row in of_plans if row["failed"] or row.get("not_finite") or (row["error"] or 0) > WRONG]
     if bad:
         how = bad[0]["failed"] or f"wrong values, error {bad[0]['error']:.2g}"
         raise UserError(f"{len(bad)} of {len(kept['ops'])} operations failed, the first: {bad[0]['shown']}: {how}")

@@ -91,7 +91,8 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
         plans = [row for row in report["ops"] if "setting" not in row]
         timed = sorted((row for row in plans if (row["us"] or 0) > 0), key=lambda row: -row["us"])
         yield markdown(OPS, map(_op, timed[:SHOWN]))
-        refused = (row["shown"] for row in plans if row["failed"] or row["error"] is None or row["error"] > WRONG)
+        wrong = lambda row: row["failed"] or row.get("not_finite") or row["error"] is None or row["error"] > WRONG
+        refused = (row["shown"] for row in plans if wrong(row))
         yield (
             f"The {SHOWN} longest; report.json has all. error, gain (1 is right) and share of equal values: beside the "
             "golden mesh's values. us: of one call in a trace. Refused, wrong or without values: "

@@ -1,10 +1,9 @@
 """golden-mesh replay: runs the operations of a record on whatever ttnn opens, and prints values and times beside it.
 
 A value is compared on all chips: the L2 norm of the difference divided by the record's, the gain (the factor of a line
-through the origin; 1 is right), and the share of equal values. A time is that of one call, from a trace of n calls and
-one of
-2n. There is none without a device operation, or where the traces differ by no more than their spread. `replay` takes a
-mesh that is open already.
+through the origin; 1 is right), the share of equal values, and how many are NaN or infinite on one side only. A time is
+that of one call, from a trace of n calls and one of 2n. There is none without a device operation, or where the traces
+differ by no more than their spread. `replay` takes a mesh that is open already.
 """
 
 import math
@@ -24,15 +23,17 @@ TRACE_REGION, L1_SMALL = 64 << 20, 16 << 10  # bytes of a chip, of a core
 KEYS = set("op arguments tensors returned written launches".split())  # of a recorded operation
 # Their second result has places in the first tensor: equal values may have places in another order.
 PLACES = {"ttnn.topk", "ttnn.sort"}
-HEADER = f"{'op':58} {'error':>9} {'gain':>8} {'equal':>7} {'us':>9}"
+HEADER = f"{'op':58} {'error':>9} {'gain':>8} {'equal':>7} {'not finite':>10} {'us':>9}"
+ERROR, GAIN = 5e-3, 1e-3  # from which an operation differs: what is left of a chip's arithmetic is below (README.md)
 
 
 class Value(NamedTuple):
     """Values beside a record's. NaN in the record is memory that nothing wrote: it is left out."""
 
-    error: float  # L2 norm of the difference, divided by the record's norm
+    error: float  # L2 norm of the finite values' difference, divided by the record's norm
     gain: float
     equal: float  # share of equal values
+    not_finite: int  # values that are NaN or infinite on one side only
 
 
 def compare(values: Sequence[torch.Tensor], recorded: Sequence[torch.Tensor]) -> Value:
@@ -40,13 +41,12 @@ def compare(values: Sequence[torch.Tensor], recorded: Sequence[torch.Tensor]) ->
     a, b = a[~b.isnan()], b[~b.isnan()]
     same = (a == b).double().mean().item() if len(b) else 1.0
     finite = a.isfinite() & b.isfinite()
-    if not (a == b)[~finite].all():
-        return Value(math.inf, 1.0, same)
+    lost = int((a != b)[~finite].sum())
     a, b = a[finite], b[finite]
     square = (b @ b).item()
     if not square:
-        return Value(math.inf if a.any() else 0.0, 1.0, same)
-    return Value((a - b).norm().item() / square**0.5, (a @ b).item() / square, same)
+        return Value(math.inf if a.any() else 0.0, 1.0, same, lost)
+    return Value((a - b).norm().item() / square**0.5, (a @ b).item() / square, same, lost)
 
 
 def load(path: str | Path) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Replay:
         return list(result) if isinstance(result, (list, tuple)) else [result]
 
     def value(self) -> Optional[Value]:
-        """The worst of the values that the operation returns or writes, by error. None: the record has none."""
+        """The worst of the values that the operation returns or writes. None: the record has none."""
         returned = self.run()
         pairs = [(t, kept["values"]) for t, kept in zip(returned, self.op["returned"])]
         pairs += [(self.tensors[i], values) for i, values in self.op["written"].items()]
@@ -141,7 +141,7 @@ class Replay:
             if i == 1 and self.op["op"] in PLACES:
                 got, recorded = (self._values_at(places) for places in (got, recorded))
             found.append(compare(got, recorded))
-        return max(found, key=lambda v: v.error, default=None)
+        return max(found, key=lambda v: (v.not_finite, v.error), default=None)
 
     def _values_at(self, places: list[torch.Tensor]) -> list[torch.Tensor]:
         """The first tensor's values at the places, on each chip."""
@@ -194,7 +194,7 @@ def replay(
     """Run each operation of a record, and yield its row. An operation that the library refuses has a row with `failed`.
 
     calls: of the shorter trace; 0 takes no times. say: gets each line before its operation runs, and after it.
-    Keys of a row: op, shown, error (None: the record has no values), gain, equal, us, failed.
+    Keys of a row: op, shown, error (None: the record has no values), gain, equal, not_finite, us, failed.
     """
     for op in kept["ops"]:
         row = {"op": op["op"], "shown": shown(op), "failed": None, "us": None, "error": None}
@@ -211,13 +211,20 @@ def replay(
         yield row
 
 
+def differs(row: dict[str, Any]) -> bool:
+    """Whether the operation's values are not the record's, or it has none."""
+    if row["failed"] or row["error"] is None:
+        return bool(row["failed"])
+    return row["error"] > ERROR or abs(row["gain"] - 1) > GAIN or row["not_finite"] > 0
+
+
 def line(row: dict[str, Any]) -> str:
     if row["failed"]:
         return f"{row['shown']:58} failed: {row['failed']}"
     spent = f"{row['us']:9.1f}" if row["us"] is not None else ""
-    value = f"{'':26}"
+    value = f"{'':37}"
     if row["error"] is not None:
-        value = f"{row['error']:9.2e} {row['gain']:8.5f} {row['equal']:7.2%}"
+        value = f"{row['error']:9.2e} {row['gain']:8.5f} {row['equal']:7.2%} {row['not_finite']:10}"
     return f"{row['shown']:58} {value} {spent}".rstrip()
 
 

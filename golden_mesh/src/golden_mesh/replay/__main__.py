@@ -6,12 +6,12 @@ from contextlib import ExitStack
 
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.outputs import write_whole
-from golden_mesh.replay import HEADER, load, opened, replay
+from golden_mesh.replay import ERROR, GAIN, HEADER, differs, line, load, opened, replay
 from golden_mesh.start.options import parse
 
 
 def main() -> int:
-    failed, rows = 0, []
+    rows = []
     with ExitStack() as stack:
         args = parse(["replay", *sys.argv[1:]])
         try:
@@ -21,11 +21,14 @@ def main() -> int:
             raise GoldenMeshError(f"{error}") from error
         print(HEADER)
         for row in replay(device, kept, args.calls, lambda text: text.startswith("running") or print(text, flush=True)):
-            failed += bool(row["failed"])
+            rows.append(row)
             if args.json:
-                rows.append(json.dumps(row))
-                write_whole(args.json, lambda part: part.write_text("\n".join(rows) + "\n"))
-    return min(failed, 1)
+                write_whole(args.json, lambda part: part.write_text("".join(f"{json.dumps(each)}\n" for each in rows)))
+    other = [row for row in rows if differs(row)]
+    print(f"{len(other)} of {len(rows)} operations differ by more than {ERROR} (gain {GAIN})" + ":" * bool(other))
+    worst = lambda row: (bool(row["failed"]), row.get("not_finite", 0), row["error"] or 0)
+    print("\n".join(map(line, sorted(other, key=worst, reverse=True))))
+    return int(any(row["failed"] for row in rows))
 
 
 if __name__ == "__main__":

@@ -112,6 +112,12 @@ def _parser() -> _Parser:
         "--html", type=_output("compare --html"), metavar="FILE", help="a page with a plot of the error"
     )
     record.add_argument("--to", type=_output("record --to"), metavar="FILE", help="the record (default: ops.pt)")
+    record.add_argument(
+        "--replay",
+        type=_output("replay --json"),
+        metavar="FILE",
+        help="then run the record on what ttnn opens (a card), print what differs, and write all rows to this file",
+    )
     cases.add_argument(
         "--to",
         type=_output("cases --to"),

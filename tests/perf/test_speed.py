@@ -1,0 +1,50 @@
+"""Milliseconds of a traced decode step and of a prompt, beside their modeled ranges. The model's weights are random.
+
+`pytest tests/perf/test_speed.py --backend device --mesh N300 --size 7b` prints them. Below the golden mesh times say
+nothing.
+"""
+
+import pytest
+from qwen25_7b_lab.bringup.speed import measure, weights
+from qwen25_7b_lab.perf.step_model import model_decode, model_prompt
+from qwen25_7b_lab.prices.prices import ranged
+from qwen25_7b_lab.prices.published import span
+
+from models.demos.qwen25_7b.config import BFP8
+from models.demos.qwen25_7b.engine.replica import Replica
+from models.demos.qwen25_7b.plans.memory_budget import step_bytes
+from models.demos.qwen25_7b.tt.mesh import traces_available
+from models.demos.qwen25_7b.tt.placement import links_between
+
+PROMPT = 128  # tokens
+STEPS = {"tiny": 4, "7b": 100}
+
+
+@pytest.fixture(autouse=True)
+def times_say_something(pytestconfig):
+    if pytestconfig.backend == "golden" or not traces_available():
+        pytest.skip("times are of a device with traces")
+
+
+@pytest.mark.parametrize("users", (1, 32))
+def test_a_step_reads_its_weights_no_faster_than_dram_gives_them(
+    mesh_device, mesh_name, size, queues, users, host_alone, capsys
+):
+    source, config = weights(size)
+    with host_alone():
+        step, _ = model_decode(
+            mesh_device, config, BFP8, users=users, position=PROMPT, links=links_between(mesh_device)
+        )
+        prompt = model_prompt(mesh_device, config, BFP8, PROMPT, links_between(mesh_device))
+    context = PROMPT + 2 * STEPS[size]
+    replica = Replica.load(mesh_device, source, config, BFP8, users=users, max_seq_len=context, queues=queues)
+    first, seconds, _ = measure(replica, users, PROMPT, STEPS[size])
+    table = replica.model.model_config
+    replica.close()
+    with capsys.disabled():
+        print(
+            f"\n{mesh_name}, {size}, {BFP8.name}, {users} users: step {1e3 * seconds:.2f} ms "
+            f"(modeled {ranged(1e3 * step.seconds, span())}), {users / seconds:.0f} tokens/s; first token of {PROMPT} "
+            f"{1e3 * first:.1f} ms (prefill modeled {ranged(1e3 * prompt.seconds, span())})"
+        )
+    assert seconds >= step_bytes(table, users, PROMPT).weights / table.chip.bandwidth
