@@ -130,7 +130,8 @@ def test_contents_alone_decide(tmp_path):
     answer(model, cache)
     tensors = load_file(model / WEIGHTS)
     tensors["model.embed_tokens.weight"][11, 13] += 1
-    save_file(tensors, model / WEIGHTS)
+    save_file(tensors, tmp_path / WEIGHTS)
+    (model / WEIGHTS).write_bytes((tmp_path / WEIGHTS).read_bytes())  # the file stays the same one
     os.utime(model / WEIGHTS, (0, 0))
     with logged([]) as lines:
         answer(model, cache)
@@ -140,6 +141,14 @@ def test_contents_alone_decide(tmp_path):
     with logged([]) as lines:
         answer(clone, cache)
     assert not lines and {folder.name for folder in cache.glob("*/*-*")} == folders
+
+
+def test_without_the_checkpoint_its_last_start_counts(tmp_path):
+    for seed in (1, 2, 1):
+        write(tmp_path / "model", seed)
+        answer(tmp_path / "model", tmp_path / "cache")
+    shutil.rmtree(tmp_path / "model")
+    assert_same(answer(tmp_path / "model", tmp_path / "cache"), right(1))
 
 
 @pytest.mark.parametrize("home", ["gone", "unknown", "read-only"])
