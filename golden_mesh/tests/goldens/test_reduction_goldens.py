@@ -23,7 +23,9 @@ def test_reductions(chips, name, dim, keepdim):
             result = result * count * keep(torch.tensor(1 / count), 8).double()
         return result
 
-    chips.check(lambda x: getattr(ttnn, name)(x, dim=dim, keepdim=keepdim), want, X, steps=2)
+    # Around 1: columns of sums are cut to eleven bits, and a sum near 0 would keep what the terms lose.
+    x = [each + 1 for each in chips.draw(*X)]
+    chips.check(lambda x: getattr(ttnn, name)(x, dim=dim, keepdim=keepdim), want, x, steps=2)
 
 
 @pytest.mark.parametrize("name", EACH)

@@ -129,13 +129,13 @@ def test_a_causal_mask_has_a_row_for_every_query(chips):
 
 
 def test_without_the_stable_form_large_scores_overflow(chips):
-    """In place that is ttnn's default."""
+    """In place that is ttnn's default. Infinity times 1 / infinity is 0 on a chip."""
     x = torch.zeros(1, 1, 32, 32)
     x[..., 0] = 100
     finite = lambda got: [bool(g.isfinite().all()) for g in chips.get(got)]
     in_place, stable = chips.put(x), chips.put(x)
     ttnn.scale_mask_softmax_in_place(in_place)
-    assert not any(finite(in_place))
+    assert not any(got.any() for got in chips.get(in_place))
     ttnn.scale_mask_softmax_in_place(stable, numeric_stable=True)
     assert all(finite(stable) + finite(ttnn.scale_mask_softmax(chips.put(x))))
     assert all(finite(ttnn.softmax(chips.put(x), dim=-1)))

@@ -25,6 +25,7 @@ from functools import partial
 
 import torch
 
+from golden_mesh.arithmetic import special
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.parts import constant, constant_of_16, in_parts
 from golden_mesh.arithmetic.plain import in_float32, same
@@ -46,6 +47,7 @@ _TO_START_OF_32 = constant((_ROUNDING << 23) + (1 << 22))
 _FEW = 1 << 13  # elements: each pass over them takes as long as a pass over one
 # The last 8 make a scale larger by 2**-20: that moves only ties of 11 bits, away from zero.
 _INVERSE = constant((254 << 23) + 8)
+_HUGE = 2.0**113
 _HALF, _TIES_OF_DEST = constant(0.5), constant(1 + 2.0**-12)
 
 
@@ -154,7 +156,8 @@ def _sum(a: torch.Tensor, b: torch.Tensor, sign: int = 1, bits: int = FLOAT32) -
         if total is not None:
             return total
     first, second, step = _aligned(a, b, bits)
-    return first.add_(second, alpha=sign).mul_(step)
+    total = first.add_(second, alpha=sign).mul_(step)
+    return special.repaired(total, lambda a, b: special.total(*_in_srcs(a, b if sign > 0 else -b, bits)), a, b)
 
 
 def _sum_of_bfloat16(a: torch.Tensor, b: torch.Tensor, sign: int) -> torch.Tensor | None:
@@ -187,10 +190,13 @@ def _rounded_sum(a: torch.Tensor, b: torch.Tensor, sign: int, largest: int = 255
 
 
 def below_largest(x: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
-    """Return x - largest of float32 values of eleven bits, as a float32 dest holds it. From 2**115 on only the sign is
-    right.
-    """
-    return _rounded_sum(x, largest, -1, 254 - _ROUNDING)
+    """Return x - largest of float32 values of eleven bits, as a float32 dest holds it."""
+    most = largest.abs().max()
+    if most < _HUGE:
+        return _rounded_sum(x, largest, -1, 254 - _ROUNDING)
+    if most < math.inf:
+        return _rounded_sum(x * 0.25, largest * 0.25, -1, 254 - _ROUNDING).mul_(4)
+    return special.total(x, -largest)
 
 
 @in_float32(lambda dest, a, b: dest + a + b)
@@ -204,7 +210,8 @@ def add_to_bfloat16_dest(dest: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -
     common = torch.maximum(step, _step(dest).view(torch.float32))
     pair = first.add_(second).mul_(step / common).add_(_HALF).floor_()
     held = (dest / common).mul_(_TIES_OF_DEST).add_(_HALF).floor_()
-    return to_bfloat16_(pair.add_(held).mul_(common))
+    total = to_bfloat16_(pair.add_(held).mul_(common))
+    return special.repaired(total, lambda *terms: sum(map(special.numbers, terms)).float(), dest, a, b)
 
 
 def _aligned(a: torch.Tensor, b: torch.Tensor, bits: int = FLOAT32) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -16,15 +16,15 @@ from functools import partial
 import torch
 import ttnn
 
-from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic import engine, special
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.plain import in_float32
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.arithmetic.vector import exp, in_bfloat16_dest, parabolic_exp, short_exp
 
+_SATURATED = 2**15 - 1  # the most of an int16: the approximate exp of a bfloat16 dest is below 2
 BITS = 9  # significant bits of an approximate weight
-HIDDEN = -3.0e38  # the score of a masked key; finite, so that the difference of two is a number
 
 
 def exp_is_approximate(program_config: ttnn.SDPAProgramConfig | None) -> bool:
@@ -35,36 +35,33 @@ def exp_is_approximate(program_config: ttnn.SDPAProgramConfig | None) -> bool:
     return program_config is None or program_config.exp_approx_mode is not False
 
 
-def limits(hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what scores and weights of keys are at most. masked_fill_ takes several times as long as minimum."""
-    return torch.where(hidden, HIDDEN, torch.inf), torch.where(hidden, 0.0, torch.inf)
+def hide(scores: torch.Tensor, hidden: torch.Tensor, instead: float = 0.0) -> torch.Tensor:
+    """Return scores with -inf added where `hidden`. instead: infinity less infinity."""
+    infinite = hidden & (scores == torch.inf) if scores.max() == torch.inf else None
+    # masked_fill_ takes several times as long as minimum.
+    scores = torch.minimum(scores, torch.where(hidden, -torch.inf, torch.inf), out=scores)
+    return scores if infinite is None else scores.masked_fill_(infinite, instead)
 
 
-def weights(
-    scores, largest, scale: float, kernel: Kernel, approximate: bool, limit: torch.Tensor | None = None
-) -> torch.Tensor:
+def weights(scores, largest, scale: float, kernel: Kernel, approximate: bool) -> torch.Tensor:
     """Return exp((scores - largest) * scale) in float32, as dest holds it.
 
-    The largest scores have eleven bits at most. limit: as in `limits`, of the shape of scores without the outer dims.
+    The largest scores have eleven bits at most. Where all scores are -inf the weights are 1.
     """
-    function = partial(_weights, scale=scale, kernel=kernel, approximate=approximate)
-    return in_parts(function, scores, largest, *(() if limit is None else (limit,)))
+    return in_parts(partial(_weights, scale=scale, kernel=kernel, approximate=approximate), scores, largest)
 
 
-def _weights(scores, largest, limit=None, *, scale: float, kernel: Kernel, approximate: bool) -> torch.Tensor:
+def _weights(scores, largest, *, scale: float, kernel: Kernel, approximate: bool) -> torch.Tensor:
     if kernel.wide:
-        result = exp(_below_largest(scores, largest), scale, approximate=approximate)
-    else:
-        difference = engine.subtract(scores, largest)
-        if approximate:
-            result = engine.keep(exp(difference, scale, approximate=True), engine.BFLOAT16)
-        else:
-            scaled = engine.keep(difference * scale, engine.BFLOAT16).bfloat16()
-            result = in_bfloat16_dest("EXP")(scaled).float()
-    return result if limit is None else torch.minimum(result, limit, out=result)
+        return exp(_below_largest(scores, largest), scale, approximate=approximate)
+    difference = engine.subtract(scores, largest)
+    if approximate:
+        return engine.keep(exp(difference, scale, approximate=True, most=_SATURATED), engine.BFLOAT16)
+    scaled = engine.keep(difference * scale, engine.BFLOAT16).bfloat16()
+    return in_bfloat16_dest("EXP")(scaled).float()
 
 
-@in_float32(lambda scores, largest: scores - largest)
+@in_float32(lambda scores, largest: torch.where(scores == largest, 0, scores - largest))
 def _below_largest(scores: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
     return engine.below_largest(engine.keep(scores, engine.SRC_B), largest)
 
@@ -72,7 +69,8 @@ def _below_largest(scores: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
 def correction(old: torch.Tensor, new: torch.Tensor, scale: float, kernel: Kernel, approximate: bool) -> torch.Tensor:
     """Return exp((old - new) * scale) packed to bfloat16, as float32. approximate: `exp_is_approximate`."""
     if kernel.wide:
-        return engine.to_bfloat16(torch.exp(_scaled(old - new, scale)))
+        difference = special.repaired(old - new, special.total, old, -new)
+        return engine.to_bfloat16(torch.exp(_scaled(difference, scale)))
     exp_of_kernel = short_exp if approximate else parabolic_exp
     return engine.to_nearest_even(exp_of_kernel(_scaled(engine.subtract(old, new), scale)))
 
@@ -83,7 +81,10 @@ def _scaled(difference: torch.Tensor, scale: float) -> torch.Tensor:
 
 
 def joined(states: list, scale: float, kernel: Kernel) -> tuple[torch.Tensor, torch.Tensor]:
-    """Join the results of two cores: [(weights @ v and the sum of weights as a column more, largest score), ...]."""
+    """Join the results of two cores: [(weights @ v and the sum of weights as a column more, largest score), ...].
+
+    The vector unit subtracts: where both largest scores are -inf, the sum becomes infinity, and the result 0.
+    """
     new = torch.maximum(states[0][1], states[1][1])
     scaled = [_scaled(largest - new, scale) for _, largest in states]
     factors = [torch.exp(x) if kernel.wide else engine.to_nearest_even(short_exp(x)) for x in scaled]

@@ -17,13 +17,14 @@ own sum are missing:
 Inside `golden_mesh.exact_sums` a float32 dest has these parts, too (aligned.py).
 """
 
+import math
 from contextlib import contextmanager
 from typing import Iterable, Iterator, Optional
 
 import torch
 import torch.nn.functional as F
 
-from golden_mesh.arithmetic import bfloat16_dest, sums
+from golden_mesh.arithmetic import bfloat16_dest, special, sums
 from golden_mesh.arithmetic.aligned import (
     aligned_product,
     aligned_sums_apart,
@@ -78,6 +79,17 @@ def product(
     if not kernel.in_l1:
         block = a.shape[-1]  # more tiles than there are
     block = block or _default_block(a.shape[-1])
+    result = _product(a, b, kernel, bits, block, biased)
+    if math.isfinite(result.sum()):
+        return result
+    if not kernel.wide:
+        bits = BFLOAT16
+    b = b.unpacked() if isinstance(b, BlockFloats) else b
+    left = keep(a.float(), bits) if a.dtype == torch.float32 and bits < FLOAT32 else a
+    return special.repaired_product(result, left, b, kernel, block, biased)
+
+
+def _product(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int, block: int, biased: bool) -> torch.Tensor:
     if isinstance(b, BlockFloats) and (sums.are_exact() or not kernel.wide):
         b = b.unpacked()
     if sums.are_exact():
@@ -101,13 +113,19 @@ def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = FLOAT
     bits: significant bits of float32 operands.
     """
     if not kernel.wide:
-        return bfloat16_dest.multiply(a, b, kernel.phases)
-    first, second = source_a(a, kernel, bits), source_b(b, kernel, bits)
-    result = first * second
-    if kernel.phases == 3:
-        rest = _rest(first, SRC_A_FIRST), _rest(second, SRC_B_FIRST)  # their product is exact
-        result.addcmul_(*rest, value=-1)
-    return result
+        result, bits = bfloat16_dest.multiply(a, b, kernel.phases), BFLOAT16
+    else:
+        first, second = source_a(a, kernel, bits), source_b(b, kernel, bits)
+        result = first * second
+        if kernel.phases == 3:
+            rest = _rest(first, SRC_A_FIRST), _rest(second, SRC_B_FIRST)  # their product is exact
+            result.addcmul_(*rest, value=-1)
+
+    def exact(a, b):
+        a, b = (keep(x, bits)[:, None] for x in (a, b))
+        return special.dots(b, a, kernel.phases, kernel.wide)
+
+    return special.repaired(result, exact, a, b)
 
 
 def _rest(x: torch.Tensor, bits: int) -> torch.Tensor:
@@ -119,9 +137,12 @@ def _rest(x: torch.Tensor, bits: int) -> torch.Tensor:
 @in_float32(lambda x, kernel, factor=1.0: x.float().sum(-1, keepdim=True) * factor)
 def sums_of_rows(x: torch.Tensor, kernel: Kernel, factor: float = 1.0) -> torch.Tensor:
     """Return the sums of x * factor over rows, [..., W] -> [..., 1], as dest holds them. x goes through SrcB."""
-    if kernel.wide:
-        return aligned_sums_of_rows(x, factor, kernel.phases)
-    return bfloat16_dest.sums_of_rows(x, factor, kernel.phases)
+    sums = (aligned_sums_of_rows if kernel.wide else bfloat16_dest.sums_of_rows)(x, factor, kernel.phases)
+    return special.repaired_product(sums, x, _column(x.shape[-1], factor), kernel)
+
+
+def _column(rows: int, factor: float) -> torch.Tensor:
+    return torch.full((), factor, dtype=torch.float32).expand(rows, 1)
 
 
 @in_float32(lambda x, kernel, factor: x.float().sum(-1, keepdim=True) * factor)
@@ -139,13 +160,15 @@ def sums_of_columns(x: torch.Tensor, kernel: Kernel, factors: torch.Tensor | flo
     factors: of all columns, or [..., 1, 1].
     """
     if kernel.wide and isinstance(factors, float):
-        return aligned_sums_of_columns(x, factors, kernel.phases)
+        sums = aligned_sums_of_columns(x, factors, kernel.phases)
+        return special.repaired_product(sums, _column(x.shape[-2], factors).t(), x, kernel, by_faces=True)
     batch = x.reshape(-1, *x.shape[-2:]).float()
     factors = torch.as_tensor(factors).expand(*x.shape[:-2], 1, x.shape[-2]).reshape(-1, 1, x.shape[-2])
     if kernel.wide:
         sums = aligned_product(factors, batch, kernel.phases)
     else:
         sums = bfloat16_dest.product(factors, batch, kernel.phases, x.shape[-2])
+    sums = special.repaired_product(sums, factors, batch, kernel, by_faces=True)
     return sums.reshape(*x.shape[:-2], 1, x.shape[-1])
 
 

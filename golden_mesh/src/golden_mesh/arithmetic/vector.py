@@ -58,8 +58,8 @@ _I0 = (
 _EXPONENT, _FRACTION, _HIDDEN_ONE = 0xFF << 23, 0x7FFFFF, 1 << 23
 
 
-@in_float32(lambda x, scale, *, approximate: torch.exp(x * scale))
-def exp(x: torch.Tensor, scale: float, *, approximate: bool) -> torch.Tensor:
+@in_float32(lambda x, scale, **how: torch.exp(x * scale))
+def exp(x: torch.Tensor, scale: float, *, approximate: bool, most: int = _INFINITE) -> torch.Tensor:
     """Return exp(x * scale) of float32 x <= 0, as a float32 dest holds it.
 
     The approximate form (Schraudolph's) writes x * scale / ln 2, with eight bits behind the point, into a
@@ -70,7 +70,7 @@ def exp(x: torch.Tensor, scale: float, *, approximate: bool) -> torch.Tensor:
         # A denormal result becomes zero, as on chips. Torch takes ten times as long for denormals and for smaller
         # results.
         return torch.threshold_((x * scale).clamp_(min=_LEAST).exp_(), _SMALLEST, 0)
-    code = x.mul(_SLOPE * scale).add_(_OFFSET).clamp_(min=0).add_(_ROUNDING)
+    code = x.mul(_SLOPE * scale).add_(_OFFSET).clamp_(0, most).add_(_ROUNDING)
     return code.view(torch.int32).bitwise_left_shift_(_FIFTEEN).view(torch.float32)
 
 

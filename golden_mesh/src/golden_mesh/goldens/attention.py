@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from golden_mesh.arithmetic import engine, flash
+from golden_mesh.arithmetic import engine, flash, special
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import multiply, product, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse
@@ -92,7 +92,7 @@ def _windows(bounds: list[int], rows: int) -> torch.Tensor:
 
 def _nothing(chunk: list[torch.Tensor], rows: int) -> list[torch.Tensor]:
     """The state of `rows` rows that have seen no key, of the shape of a chunk's."""
-    values = engine.keep(torch.tensor(flash.HIDDEN), 8).item(), 0.0, 0.0
+    values = -torch.inf, 0.0, 0.0
     return [torch.full((*x.shape[:-2], rows, x.shape[-1]), value) for x, value in zip(chunk, values)]
 
 
@@ -198,7 +198,7 @@ class Attention:
         q = q.unflatten(1, (k.shape[1], -1))  # [B, kv heads, heads a kv head, rows, dim]
         q = engine.source_b(q, self.kernel) if self.kernel.wide else q
         if mask is not None:
-            mask = mask.repeat(batch // len(mask), 1, 1, 1).clamp(min=flash.HIDDEN)  # batch: of stacked chips, too
+            mask = mask.repeat(batch // len(mask), 1, 1, 1)  # batch: of stacked chips, too
             masks = mask.expand(-1, heads, -1, -1).unflatten(1, (k.shape[1], -1))
         state = None
         for at in range(0, length, self.keys):
@@ -219,13 +219,11 @@ class Attention:
             if windows is not None:
                 of_keys = F.pad(windows, (0, self.keys), value=-1)[at : at + self.keys]
                 hidden = _either(hidden, of_keys != windows[first:end, None])
-            limit = None
             if hidden is not None:
-                of_scores, limit = flash.limits(hidden)
-                scores = torch.minimum(scores, of_scores, out=scores)
-            chunk = self._chunk(
-                scores, limit, v[..., at : at + self.keys, :], state and [x[..., first:end, :] for x in state]
-            )
+                scores = flash.hide(
+                    scores, hidden, 0.0 if self.kernel.wide else torch.nan
+                )  # the packer adds to bfloat16
+            chunk = self._chunk(scores, v[..., at : at + self.keys, :], state and [x[..., first:end, :] for x in state])
             if end - first == rows:
                 state = chunk
                 continue
@@ -253,8 +251,8 @@ class Attention:
         scores = product(q.flatten(2, 3), k, self.kernel, bits=engine.SRC_B_FIRST, block=-(-q.shape[-1] // TILE))
         return scores.unflatten(2, (group, rows))
 
-    def _weights(self, scores: torch.Tensor, largest: torch.Tensor, limit: torch.Tensor | None = None) -> torch.Tensor:
-        return self.packed(flash.weights(scores, largest, self.scale, self.kernel, self.approximate, limit))
+    def _weights(self, scores: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+        return self.packed(flash.weights(scores, largest, self.scale, self.kernel, self.approximate))
 
     def _add(self, a, b) -> torch.Tensor:
         return engine.add_in_float32_dest(a, b) if self.kernel.wide else engine.add(a, b)
@@ -276,16 +274,13 @@ class Attention:
         queries = torch.arange(length - rows + first, length)[:, None]
         return (keys - queries).abs() > window // 2
 
-    def _chunk(self, scores, limit, v, state):
-        """(largest score, sums of weights by column of a tile, weights @ v) with this chunk and all before.
-
-        limit: of the weights (`flash.limits`).
-        """
+    def _chunk(self, scores, v, state):
+        """(largest score, sums of weights by column of a tile, weights @ v) with this chunk and all before."""
         kernel = self.kernel
-        largest = engine.keep(scores.amax(-1, keepdim=True), 8)
+        largest = engine.keep(special.without_nan(special.largest(scores)), 8)
         if state is not None:
             largest = torch.maximum(largest, state[0])
-        weights = self._weights(scores, largest, limit)
+        weights = self._weights(scores, largest)
         sums, *more = weights.split(TILE, -1)
         for tile in more:  # in L1
             sums = sums + tile if self.in_float32 else engine.to_nearest_even(sums + tile)

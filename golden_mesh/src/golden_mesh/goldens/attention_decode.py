@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic import engine, flash
+from golden_mesh.arithmetic import engine, flash, special
 from golden_mesh.arithmetic.decode_schedule import Schedule, in_chunks, reduction_tree, schedule
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import ROWS, product, sums_of_rows
@@ -30,6 +30,7 @@ POSITIONS_AT_A_TIME = 1 << 16  # positions widened to float32 together: 64 MiB f
 TILE = 32
 GRID = 64  # cores of a chip without a program config
 JOINS_FIVE_TILES = numbers(version("ttnn")) < (0, 81)  # of dest, to join two cores' results
+_NO_KEYS = torch.finfo(torch.float32).min
 HALF_TILE = 16  # up to so many heads the kernel computes half tiles, with an approximate exp
 
 
@@ -309,18 +310,19 @@ class _Decode:
         hidden = torch.arange(chunk) >= seen
         if window is not None:
             hidden |= torch.arange(chunk) < seen - window
-        of_scores, limit = flash.limits(hidden)
-        scores = torch.minimum(scores, of_scores, out=scores)
-        largest = order.spread(scores.amax(-1, keepdim=True), flash.HIDDEN).cummax(2).values
-        if mask is None and window is None and self.cores == 1:
-            limit = None  # every chunk has a visible key, and exp of a hidden one is 0
-        weights = flash.weights(scores, order.gathered(largest), self.scale, kernel, self.approximate, limit)
+        scores = flash.hide(scores, hidden)
+        largest = order.spread(special.without_nan(special.largest(scores)), -torch.inf).cummax(2).values
+        weights = flash.weights(scores, order.gathered(largest), self.scale, kernel, self.approximate)
         weights = engine.to_bfloat16_(weights)
+        if window is not None or mask is not None or self.cores > 1:  # else every chunk has a key that is seen
+            weights = torch.minimum(weights, torch.where(hidden, 0.0, torch.inf), out=weights)
         sums = sums_of_rows(weights, kernel)
         values = product(weights, v, kernel, bits=engine.BFLOAT16, block=chunk // TILE)
         parts = torch.cat((values, sums), -1)  # the sum is a column more
         state = self._in_turns(order.spread(engine.to_bfloat16_(parts), 0), largest)
-        state, largest = self._joined(state, largest[:, :, -1], order.idle)
+        # A core without keys counts below one whose keys are all masked.
+        largest = torch.where(state[..., -1:] == 0, _NO_KEYS, largest[:, :, -1])
+        state, largest = self._joined(state, largest, order.idle)
         result, total = state[..., :-1], state[..., -1:]
         if sink is not None:
             sink = F.pad(sink.view(1, kv_heads, group, 1), (0, 0, 0, -group % ROWS))
@@ -374,5 +376,5 @@ def _of_users(mask: torch.Tensor, users: int) -> torch.Tensor:
 
 def _masks(mask: torch.Tensor, order: Schedule, kv_heads: int, chunk: int) -> torch.Tensor:
     """[B, heads, longest] -> [chunks, kv heads, group, chunk]"""
-    mask = F.pad(mask.float(), (0, -mask.shape[-1] % chunk)).clamp(min=flash.HIDDEN)
+    mask = F.pad(mask.float(), (0, -mask.shape[-1] % chunk))
     return order.of_users(mask.unflatten(-1, (-1, chunk)).transpose(1, 2)).unflatten(1, (kv_heads, -1))

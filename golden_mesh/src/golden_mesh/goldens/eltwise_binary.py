@@ -8,6 +8,7 @@ the op. The matrix engine computes sums and differences, and products with a blo
 the rest, and rounds to nearest even.
 """
 
+import math
 from typing import Callable
 
 import torch
@@ -65,6 +66,8 @@ def compute(
         result = in_parts(lambda a, b: pack(kernel(a, b), ttnn.bfloat16), a, b)
     else:
         result = kernel(a, b) if kernel else function(wide(a), wide(b))
+        if function is torch.mul and not in_float32 and result.is_floating_point():
+            result = _signed(result, a, b)
     if activations:
         dest = result.float() if result.dtype == torch.bool else wide(result)
         result = activate_all(_as_dest(dest, in_float32), activations)
@@ -162,6 +165,14 @@ def _in_long(function: Callable) -> Callable:
 
 def reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return b - a
+
+
+def _signed(product: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A NaN of the vector unit's product has the product's sign: the packer makes it that infinity."""
+    if not math.isnan(product.sum()):
+        return product
+    infinity = torch.where(a.signbit() ^ b.signbit(), -torch.inf, torch.inf).to(product.dtype)
+    return torch.where(product.isnan(), infinity, product)
 
 
 def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

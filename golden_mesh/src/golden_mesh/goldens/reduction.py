@@ -7,7 +7,7 @@ from typing import Callable
 import torch
 import torch.nn.functional as F
 
-from golden_mesh.arithmetic import bfloat16_dest, engine, packer
+from golden_mesh.arithmetic import bfloat16_dest, engine, packer, special
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.product import sums_of_columns, sums_of_rows
 from golden_mesh.goldens.activations import wide
@@ -47,15 +47,27 @@ def _extreme(function, opposite) -> callable:
 
 
 def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float):
-    """The sum of x * scalar. The matrix engine adds bfloat16 rows and columns, in a float32 dest."""
+    """The sum of x * scalar. Of bfloat16 the matrix engine adds rows, then columns, then outer dims, in a float32 dest
+    each. The last step has the factor.
+    """
     factor = _factor(scalar, x.dtype)
-    (dim, *more) = (dim % x.dim() - x.dim() for dim in dims)
-    if x.dtype != torch.bfloat16 or more or dim not in (-1, -2):
+    if x.dtype != torch.bfloat16:
         total = wide(x).sum(dims, keepdim)
         return total if factor == 1 else total * factor
-    add = sums_of_rows if dim == -1 else sums_of_columns
-    sums = add(x, Kernel(PHASES["HiFi4"], wide=True), factor)
-    return sums if keepdim else sums.squeeze(dim)
+    dims = sorted(dim % x.dim() - x.dim() for dim in dims)
+    for dim in reversed(dims):
+        x = _sum_over(x, dim, factor if dim == dims[0] else 1.0)
+    return x if keepdim else x.squeeze(dims)
+
+
+def _sum_over(x: torch.Tensor, dim: int, factor: float) -> torch.Tensor:
+    """The library makes columns of an outer dimension that has a factor."""
+    if dim == -1:
+        return sums_of_rows(x, Kernel(PHASES["HiFi3"], wide=True), factor)
+    if dim < -2 and factor == 1:
+        total = x.float().sum(dim, True)
+        return total if math.isfinite(total.sum()) else special.running_sum(x, dim)
+    return sums_of_columns(x.movedim(dim, -2), Kernel(PHASES["HiFi4"], wide=True), factor).movedim(-2, dim)
 
 
 def _mean(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float) -> torch.Tensor:
@@ -74,21 +86,33 @@ def _scaled(function) -> callable:
 
 golden("ttnn.sum")(_reduction(_sum))
 golden("ttnn.mean")(_reduction(_mean))
-golden("ttnn.max")(_extreme(_scaled(torch.amax), _scaled(torch.amin)))
-golden("ttnn.min")(_extreme(_scaled(torch.amin), _scaled(torch.amax)))
+
+
+def _largest(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
+    found = torch.amax(x, dims, keepdim)
+    return found if not x.is_floating_point() or not math.isnan(found.sum()) else special.largest(x, dims, keepdim)
+
+
+def _smallest(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
+    """The largest of -x: a NaN is then the smallest."""
+    return -_largest(-x, dims, keepdim) if x.is_floating_point() else torch.amin(x, dims, keepdim)
+
+
+golden("ttnn.max")(_extreme(_scaled(_largest), _scaled(_smallest)))
+golden("ttnn.min")(_extreme(_scaled(_smallest), _scaled(_largest)))
 
 
 def _spread(function, power: int) -> callable:
     def op(input_tensor, dim=None, keepdim=False, *, scalar=1.0, correction=True, compute_kernel_config=None):
         """Divide by the number of elements, less one if `correction`. The scalar scales x."""
-        spread = function(input_tensor.float(), _dims(input_tensor, dim), correction=int(correction), keepdim=keepdim)
-        return spread * abs(scalar) ** power
+        spread = torch.var(input_tensor.float(), _dims(input_tensor, dim), correction=int(correction), keepdim=keepdim)
+        return function(spread) * abs(scalar) ** power
 
     return op
 
 
-golden("ttnn.std")(_spread(torch.std, 1))
-golden("ttnn.var")(_spread(torch.var, 2))
+golden("ttnn.std")(_spread(torch.sqrt, 1))
+golden("ttnn.var")(_spread(torch.clone, 2))
 
 
 @golden("ttnn.var_hw")

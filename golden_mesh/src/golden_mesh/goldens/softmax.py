@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 import ttnn
 
-from golden_mesh.arithmetic import engine, flash
+from golden_mesh.arithmetic import engine, flash, special
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.parts import in_parts
@@ -44,10 +44,10 @@ def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, dtype=N
 
 def _weights(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool) -> torch.Tensor:
     scores = engine.keep(x.float(), engine.SRC_B)
-    largest = scores.amax(dim, keepdim=True) if stable else scores.new_zeros(())
+    largest = special.without_nan(special.largest(scores, dim)) if stable else scores.new_zeros(())
     weights = flash.weights(scores, largest, 1.0, kernel, kernel.approximate)
     if not stable:
-        weights = weights.masked_fill(scores > _LARGEST, torch.inf)
+        weights = weights.masked_fill(~(scores <= _LARGEST), torch.inf)
     if kernel.approximate or not kernel.wide:
         weights = engine.to_bfloat16_(weights)
     if kernel.wide:
