@@ -59,8 +59,8 @@ check-pcc:
 eval: .venv/ready
 	@$(PYTHON) -m qwen25_7b_lab.evaluation eval $(call option,mesh,MESH) $(call option,model,MODEL) \
 		$(call option,recipes,RECIPES) $(ARGS)
-	@$(PYTHON) -m qwen25_7b_lab.evaluation readiness $(call option,mesh,MESH) $(call option,model,MODEL) \
-		$(call option,recipes,RECIPES)
+	@$(if $(filter-out smollm2,$(value MODEL)),,$(PYTHON) -m qwen25_7b_lab.evaluation readiness $(call option,mesh,MESH) \
+		$(call option,model,MODEL) $(call option,recipes,RECIPES))
 
 bringup: .venv/ready
 	@$(PYTHON) -m qwen25_7b_lab.bringup $(call option,mesh,MESH) $(call option,size,SIZE) \

@@ -42,3 +42,12 @@ def test_prefill_predicts_after_each_token_of_a_prompt(replica, texts, hugging_f
 
     long = [texts[0], texts[4], ForcedText(texts[4].ids, 2)]  # the last one has more than 32 predictions
     assert_as_hugging_face(predict_with_prefill(replica, long), long, hugging_face)
+
+
+def test_slots_step_through_places_of_one_text(replica, texts, hugging_face):
+    """More places than slots for them. The first half is prefilled alone."""
+    from qwen25_7b_lab.evaluation.teacher_forcing import predict_along
+
+    ids, first = texts[4].ids, 32
+    stream = predict_along(replica, ids, first)
+    assert_as_hugging_face(stream, [ForcedText(ids, first + 1)], hugging_face)

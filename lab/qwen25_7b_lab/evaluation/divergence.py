@@ -69,6 +69,14 @@ def score_decode(replicas: Sequence, sample: Sample, reading: Reading) -> Score:
     return _score(predict_with_decode(replicas, texts), sample, reading)
 
 
+def score_along(replica, sample: Sample, reading: Reading) -> Score:
+    """Score decode steps through the part of one text that is scored."""
+    from .teacher_forcing import predict_along
+
+    (ids,) = sample.texts
+    return _score(predict_along(replica, ids, sample.prompt_length), sample, reading)
+
+
 def score_prefill(replica, sample: Sample, reading: Reading) -> Score:
     """Score prefill at the positions that score_decode scores."""
     from .teacher_forcing import predict_with_prefill

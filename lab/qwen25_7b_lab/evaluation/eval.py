@@ -1,22 +1,27 @@
 """The command `eval`: the divergence of recipes from Hugging Face's float32, over a sample or by position."""
 
 import argparse
-from dataclasses import asdict, dataclass
+import json
+import os
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
 from models.demos.qwen25_7b.cli.options import Command, add_machine, add_recipes, number, path
 from models.demos.qwen25_7b.cli.terminal import complain, markdown, say
-from models.demos.qwen25_7b.config import RECIPES, Recipe
+from models.demos.qwen25_7b.config import BFP8, RECIPES, Recipe
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.files import check_result, write_json
+from models.demos.qwen25_7b.plans.blocks import BLOCK
+from models.demos.qwen25_7b.plans.grids import ceil_div
 from models.demos.qwen25_7b.plans.machines import Split
 from models.demos.qwen25_7b.tt.mesh import command_queues, open_replicas
 
-from .divergence import score_decode, score_prefill, score_reading
+from .divergence import score_along, score_decode, score_prefill, score_reading
+from .large import HALF, digest, earlier_results, minutes, read_once, words, write_refpt
 from .model import TP_DEFAULT, EvaluatedModel, add_model, choose_backend, replicas_on, split_for
-from .reference import HuggingFace
-from .texts import Sample, add_samples, buckets_from
+from .reference import WHOLE, HuggingFace, parameters
+from .texts import Sample, add_samples, buckets_from, sample
 
 OUT = Path("generated/evaluation")  # git ignores it
 FOUR_BITS = "bfloat4_b"
@@ -50,6 +55,8 @@ class Evaluation:
     buckets: Sequence[Sample]
     by_position: bool
     backend: str  # what is below ttnn
+    halves: Optional[Sample] = None  # of a large model: a text of 1024 tokens, of which the second half is scored
+    reading: Optional[Path] = None  # a file of Hugging Face's reading, for the next start
 
     def __str__(self) -> str:
         sample = self.buckets[-1]
@@ -69,6 +76,7 @@ class Evaluation:
             "below ttnn": self.backend,
             "text": sample.source,
             "texts": len(sample.texts),
+            **({"digest": digest(self.model.checkpoint, [*self.buckets, self.halves])} if self.halves else {}),
         }
 
     def results(self, recipes: Sequence[Recipe]) -> Iterator[dict]:
@@ -76,12 +84,29 @@ class Evaluation:
 
         Recipes with 4 bits have a second score, with the quantized weights.
         """
-        readings = self._read(self.model)
+        if self.halves:
+            readings = read_once(self.reading, self.model, [*self.buckets, self.halves])
+            write_refpt(self.reading.with_suffix(".refpt"), self.halves, readings[-1])
+        else:
+            readings = self._read(self.model)
+        if not recipes:
+            return
         with open_replicas(self.split, queues=command_queues()) as devices:
             for recipe in recipes:
                 yield from self._results(recipe, self.model, "as they are", devices, readings)
                 if self.quantized and _has_four_bits(recipe):
                     yield from self._results(recipe, self.quantized, self.quantized.name, devices, readings)
+
+    @property
+    def users(self) -> int:
+        """Sequences at a time. A slot steps through a block of the second half, after the one that is prefilled."""
+        texts = len(self.buckets[-1].texts)
+        return max(texts, 1 + ceil_div(HALF, BLOCK)) if self.halves else texts
+
+    @property
+    def longest(self) -> int:
+        """One context for all buckets: the chunks of attention depend on it."""
+        return self.halves.end if self.halves else self.buckets[-1].end
 
     def _read(self, model: EvaluatedModel, recipe: Optional[Recipe] = None) -> list:
         """Hugging Face's reading of each bucket."""
@@ -92,9 +117,8 @@ class Evaluation:
         self, recipe: Recipe, model: EvaluatedModel, weights: str, devices: list, readings: list
     ) -> Iterator[dict]:
         in_formats = self._read(model, recipe) if self.by_position else readings
-        last = self.buckets[-1]  # one context for all buckets: the chunks of attention depend on it
         with replicas_on(
-            devices, model.checkpoint, recipe, texts=len(last.texts), max_seq_len=last.end, queues=command_queues()
+            devices, model.checkpoint, recipe, texts=self.users, max_seq_len=self.longest, queues=command_queues()
         ) as replicas:
             for bucket, reading, rounded in zip(self.buckets, readings, in_formats):
                 scores = {"decode": score_decode(replicas, bucket, reading)}
@@ -102,8 +126,11 @@ class Evaluation:
                 if self.by_position:
                     scores["prefill"] = score_prefill(replicas[0], bucket, reading)
                     kl_of_weights = float(score_reading(rounded, bucket, reading).kl.mean())
+                if self.halves:
+                    scores["decode, second half"] = score_along(replicas[0], self.halves, readings[-1])
                 for phase, score in scores.items():
-                    conditions = {"recipe": asdict(recipe), "weights": weights, "phase": phase, "up to": bucket.end}
+                    end = self.halves.end if phase.endswith("half") else bucket.end
+                    conditions = {"recipe": asdict(recipe), "weights": weights, "phase": phase, "up to": end}
                     yield conditions | score.summary() | {"kl_of_weights": kl_of_weights}
 
 
@@ -135,7 +162,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_model(models)
     text = "--model after `quantize`: recipes with 4-bit weights run with these weights, too"
     models.add_argument("--quantized", type=path, metavar="DIR", help=text)
-    add_recipes(models, default=",".join(RECIPES))
+    add_recipes(models, default=None, shown=f"all; {BFP8} for a model of more than 1.1 billion parameters")
     machine = parser.add_argument_group("machine")
     add_machine(machine)
     machine.add_argument("--tp", **number(), help=f"chips of a replica {TP_DEFAULT}")
@@ -147,7 +174,9 @@ def evaluate(args: argparse.Namespace) -> None:
     """The divergence of each recipe from Hugging Face's float32 on held-out text: KL, top-1, top-5, top-100, NLL."""
     by_position = args.by_position is not None
     model = EvaluatedModel.open(args.model)
-    for recipe in args.recipes:
+    large = parameters(model.checkpoint) > WHOLE and not by_position
+    recipes = args.recipes or ([BFP8] if large else list(RECIPES.values()))
+    for recipe in recipes:
         recipe.check_layers(model.config.num_hidden_layers)
     quantized = args.quantized and EvaluatedModel.open(args.quantized)
     if quantized and quantized.config != model.config:
@@ -156,14 +185,29 @@ def evaluate(args: argparse.Namespace) -> None:
             "made of --model"
         )
     split = split_for(model.config, args.mesh, args.tp)
-    buckets = buckets_from(args, model.tokenizer(), model.directory, model.config.context)
+    tokenizer = model.tokenizer()
+    buckets = buckets_from(args, tokenizer, model.directory, model.config.context)
+    halves = reading = None
+    if large:
+        halves = sample(tokenizer, model.directory, args.text, count=1, prompt_length=HALF, steps=HALF - 1)
+        reading = args.out / f"{model.name}-reading.pt"
     file = result_file(args.out, model.name, split, "by-position" if by_position else "decode")
     check_result("--out", file, "model", "results")
-    evaluation = Evaluation(model, quantized, split, buckets, by_position, choose_backend(args.backend, split))
+    evaluation = Evaluation(model, quantized, split, buckets, by_position, "", halves, reading)
+    backend = choose_backend(
+        args.backend, split, model.config, recipes, texts=evaluation.users, max_seq_len=evaluation.longest
+    )
+    evaluation = replace(evaluation, backend=backend)
     say(f"{evaluation}\n{LEGEND}{f' {POSITION_LEGEND}' * by_position}\n")
-    results: list[dict] = []
+    results: list[dict] = earlier_results(file, evaluation.as_dict()) if large else []
+    done = [json.dumps(result["recipe"]) for result in results]
+    left = [recipe for recipe in recipes if json.dumps(asdict(recipe)) not in done]
+    if large:
+        cores = len(os.sched_getaffinity(0))
+        time = minutes(model.checkpoint, buckets[-1], len(left), cores)
+        say(f"about {time} minutes of {cores} idle cores; the same command goes on after an interruption\n")
     try:
-        for result in evaluation.results(args.recipes):
+        for result in evaluation.results(left):
             results.append(result)
             where = f", {result['phase']} up to {result['up to']}" if by_position else ""
             complain(f"{_name(result)}{where}: KL {result['kl_mean']:.3g}")
@@ -173,6 +217,9 @@ def evaluate(args: argparse.Namespace) -> None:
             rows = [_row(result) for result in sorted(results, key=lambda result: result["phase"])]
             say(markdown(list(rows[0]), [list(row.values()) for row in rows], aligned=True))
     say(f"\n{file}")
+    if large:
+        title = f"{model.name}, {split}, below ttnn: {backend}, {buckets[-1].source}"
+        say(f"\n{words(title, results, reading.with_suffix('.refpt'))}")
 
 
 def _has_four_bits(recipe: Recipe) -> bool:

@@ -4,9 +4,10 @@ import argparse
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Sequence
 
 from models.demos.qwen25_7b.config import DecoderConfig, Recipe
+from models.demos.qwen25_7b.engine.host_memory import check_host_memory
 from models.demos.qwen25_7b.plans.machines import Split, machine
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -61,9 +62,24 @@ def split_for(config: DecoderConfig, mesh: str, tp: Optional[int]) -> Split:
     return split
 
 
-def choose_backend(backend: str, split: Split) -> str:
-    """Select what is below ttnn, which must happen before ttnn is imported. Returns its name."""
-    return backend_name(select_backend(backend, split.kind.name))
+def choose_backend(
+    backend: str, split: Split, config: DecoderConfig, recipes: Sequence[Recipe], *, texts: int, max_seq_len: int
+) -> str:
+    """Select what is below ttnn, which must happen before ttnn is imported. Returns its name.
+
+    UserError: without a card this host is too small for one of the recipes.
+    """
+    selected = select_backend(backend, split.kind.name)
+    replicas, users = _loaded(split.dp, texts)
+    for recipe in recipes:
+        check_host_memory(selected, config, split, recipe, replicas=replicas, users=users, max_seq_len=max_seq_len)
+    return backend_name(selected)
+
+
+def _loaded(devices: int, texts: int) -> tuple[int, int]:
+    """Replicas that `texts` texts at a time need, and their users."""
+    count = min(devices, -(-texts // MAX_USERS))
+    return count, min(texts, MAX_USERS * count)
 
 
 @contextmanager
@@ -76,8 +92,7 @@ def replicas_on(
     """
     from models.demos.qwen25_7b.engine.replica import load_replicas
 
-    count = min(len(devices), -(-texts // MAX_USERS))
-    users = min(texts, MAX_USERS * count)
+    count, users = _loaded(len(devices), texts)
     replicas = load_replicas(devices[:count], checkpoint, recipe, users=users, max_seq_len=max_seq_len, queues=queues)
     try:
         yield replicas

@@ -103,7 +103,7 @@ def check_readiness(args: argparse.Namespace) -> None:
     longest = max(len(entry.text.ids) for entry in entries)
     if longest > model.config.context:
         raise UserError(f"--reference {args.reference}: {longest} tokens exceed the context of {model.config.context}")
-    backend = choose_backend(args.backend, split)
+    backend = choose_backend(args.backend, split, model.config, args.recipes, texts=len(entries), max_seq_len=longest)
     rows = []
     with open_replicas(split, queues=command_queues()) as devices:
         for recipe in args.recipes:

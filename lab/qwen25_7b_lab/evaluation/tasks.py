@@ -63,7 +63,8 @@ def score(args: argparse.Namespace) -> None:
         )
     file = result_file(args.out, model.name, splits[0], "tasks")
     check_result("--out", file, "model", "runs")
-    backend = choose_backend(args.backend, splits[0])
+    texts = splits[0].dp * MAX_USERS
+    backend = choose_backend(args.backend, splits[0], model.config, args.recipes, texts=texts, max_seq_len=context)
     rows, runs = [], []
     try:
         for split, recipe, results in _runs(args, names, questions, model, splits):

@@ -57,6 +57,28 @@ def predict_with_prefill(replica: Replica, texts: Sequence[ForcedText]) -> Itera
                 replica.prefill(batch)
 
 
+def predict_along(replica: Replica, ids: Sequence[int], first: int) -> Iterator[Prediction]:
+    """Predictions after each token from `first` on but the last, by decode steps at several places of the text.
+
+    A prefill fills the first sequence's blocks with the whole text. Each slot then steps through one block of tokens,
+    in a block of its own. Its table has the prefilled blocks before that. first: a multiple of the replica's block.
+    """
+    text, *shares = equal_shares(replica.blocks, replica.users)
+    for batch in prefill_batches(replica, Prompt(0, ids[:-1], 0, text)):
+        replica.prefill(batch)
+    replica.read_tokens()
+    starts = range(first, len(ids) - 1, replica.block)
+    for group in (starts[at : at + len(shares)] for at in range(0, len(starts), len(shares))):
+        blocks = [[*text[: start // replica.block], own[0]] for start, own in zip(group, shares)]
+        blocks += [[]] * (replica.slots - len(blocks))
+        for step in range(replica.block):
+            at = [start + step for start in group if start + step < len(ids) - 1]
+            replica.inputs.write_slots([ids[p] for p in at], at, attention_tables(blocks, replica.width))
+            replica.launch_decode()
+            replica.read_tokens()
+            yield Prediction([0] * len(at), at, replica.read_logits()[: len(at)])
+
+
 def prefill_batches(replica: Replica, prompt: Prompt) -> list[PrefillBatch]:
     return pack_prompts([prompt], replica.model.max_prefill_rows, replica.block)
 

@@ -86,8 +86,8 @@ def add_recipe(parser: argparse._ActionsContainer, default: str = BFP8.name) -> 
     parser.add_argument("--recipe", type=known, default=default, metavar="NAME|FILE.json", help=text)
 
 
-def add_recipes(parser: argparse._ActionsContainer, default: str) -> None:
-    """Add --recipes. Its value is a list of Recipe, by names and files that commas separate."""
+def add_recipes(parser: argparse._ActionsContainer, default: Optional[str], shown: str = "%(default)s") -> None:
+    """Add --recipes. Its value is a list of Recipe, by names and files that commas separate. shown: for the help."""
     named = lambda names: [recipe_named(name, "--recipes") for name in dict.fromkeys(names.split(","))]
-    text = f"comma-separated: {KNOWN} (default: %(default)s)"
+    text = f"comma-separated: {KNOWN} (default: {shown})"
     parser.add_argument("--recipes", type=named, default=default, metavar="NAMES", help=text)

@@ -16,6 +16,7 @@ from ..text.tokenizer import ChatTokenizer
 from ..tt.mesh import command_queues, describe_backend, open_replicas, select_backend
 from ..weights.cache import CachedCheckpoint, open_checkpoint
 from ..weights.checkpoint import Checkpoint
+from .host_memory import check_host_memory
 
 if TYPE_CHECKING:
     from .generator import Generator
@@ -144,7 +145,12 @@ def open_model(
     checkpoint = open_checkpoint(model) if isinstance(model, (str, Path)) else model
     check_integer("max_seq_len", max_seq_len, 1, checkpoint.config.context)
     tokenizer = tokenizer or ChatTokenizer(checkpoint.directory, instruct=instruct)
-    below = describe_backend(select_backend(backend, split.kind.name))
+    selected = select_backend(backend, split.kind.name)
+    replicas = min(split.dp, users)
+    check_host_memory(
+        selected, checkpoint.config, split, recipe, replicas=replicas, users=users, max_seq_len=max_seq_len
+    )
+    below = describe_backend(selected)
 
     from .generator import Generator
     from .replica import load_replicas

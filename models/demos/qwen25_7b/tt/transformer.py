@@ -78,7 +78,8 @@ class TtTransformer:
         plans = self.model_config.prefill_plans(inputs.tokens.shape[-1])
         x = self.embedding.forward(inputs.tokens, plans[0])  # [1, 1, S, hidden]
         rotation = self.rotary.rotation_prefill(inputs.positions)
-        for i in layers:
+        # seconds a layer without a card, where the first token of a 7B waits for all of them
+        for i in tqdm(layers, "prefill", unit="layer", leave=False, delay=1, disable=None):
             x = self.layers[i].forward_prefill(x, rotation, inputs, caches[i], plans[i])  # [1, 1, S, hidden]
         free(*rotation)
         return x
