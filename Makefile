@@ -1,7 +1,7 @@
 # make demo     generate text on the golden mesh (or on a device, if there is one)
 # make check    a minute on two cores: ruff, unit tests, every module's PCC on an N300, a demo
 # make eval     how far each recipe is from Hugging Face's float32; MODEL=directory, hub id or smollm2, RECIPES=bf16,bfp8,
-#               ARGS=--by-position
+#               ARGS=--by-position; of a 7B it says how long it takes, goes on after an interruption, writes a .refpt file
 # make test     every test, by machine: N300, N150, four N150, every split of a T3K, a Galaxy, a grid of 8x7 (tests/all.py);
 #               make test-golden, test-7b, ... runs one of its jobs, and ARGS="..." pytest with these arguments
 # make bringup  the first hour on a card: every stage and a report; OUT=DIR, MODEL=real weights, REFERENCE=FILE.refpt,

@@ -7,7 +7,7 @@ from typing import Optional, Sequence
 import torch
 
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.files import read_json
+from models.demos.qwen25_7b.files import read_json, write_whole
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 from .model import EvaluatedModel
@@ -42,10 +42,8 @@ def read_once(file: Path, model: EvaluatedModel, samples: Sequence[Sample]) -> l
         except Exception:  # torch raises many kinds for a file that is cut: it is written again
             pass
     readings = [hugging_face.read(sample.texts) for sample in samples]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_suffix(".tmp")
-    torch.save({"of": known, "states": [reading.states for reading in readings]}, unfinished)
-    unfinished.replace(file)
+    contents = {"of": known, "states": [reading.states for reading in readings]}
+    write_whole(file, lambda path: torch.save(contents, path))
     return readings
 
 
@@ -70,7 +68,7 @@ def write_refpt(file: Path, sample: Sample, reading: Reading) -> None:
         "topk_tokens": best[HALF - 1 : -1],
     }
     contents = {"format_version": VERSION, "entries": [entry], "reference_tokens": tokens, "top5_tokens": best[:-1, :5]}
-    torch.save(contents, file)
+    write_whole(file, lambda path: torch.save(contents, path))
 
 
 def minutes(checkpoint: Checkpoint, sample: Sample, recipes: int, cores: int) -> int:
