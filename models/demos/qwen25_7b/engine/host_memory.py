@@ -34,13 +34,10 @@ def check_host_memory(
     weights = replicas * sum(count * BYTES[format] for count, format in values)
     kv_values = 2 * config.num_hidden_layers * parallel.kv_heads * split.tp * config.head_width
     caches = users * max_seq_len * kv_values * BYTES["bfloat16"]
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)  # -1: none
     for needed, free, where in (
         (weights + caches + largest + RESIDENT, available_memory(), "of this machine are available"),
-        (
-            weights + caches + 2 * largest + VIRTUAL,
-            resource.getrlimit(resource.RLIMIT_AS)[0],
-            "are the limit of `ulimit -v`",
-        ),
+        (weights + caches + 2 * largest + VIRTUAL, limit, "are the limit of `ulimit -v`"),
     ):
         if needed > free >= 0:
             raise UserError(
