@@ -20,8 +20,6 @@ BELOW = {  # what a room may import
     "vllm": ["engine", "text", "tt", "weights", "plans", "config"],
     "cli": ["plans", "config"],
     "demo": ["cli", "engine", "text", "tt", "weights", "plans", "config", "reference"],
-    # Where tt-metal's readiness checks look for it.
-    "tt/generator.py": ["vllm", "engine", "text", "weights", "plans", "config", "reference"],
 }
 ANYWHERE = "errors", "files"
 # Lowest first
@@ -43,8 +41,7 @@ def test_imports(file):
         assert room != ["plans"] or "ttnn" not in names
         if isinstance(node, ast.ImportFrom) and node.level == 2:
             target = (node.module or node.names[0].name).split(".")[0]
-            below = BELOW.get(f"{file.relative_to(FOLDER)}", BELOW[room[0]])
-            assert target in (*ANYWHERE, *room, *below), f"{room[0]} imports {target}"
+            assert target in (*ANYWHERE, *room, *BELOW[room[0]]), f"{room[0]} imports {target}"
 
 
 def test_imports_of_the_golden_mesh():
