@@ -15,16 +15,16 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import httpx
 import regex
+from answers import MESSAGES, OPENAI, RESPONSES, Answer, send
 from checked_server import CHAT, TEXT
 from jsonschema import Draft202012Validator
 
 AT_ONCE, PAIRS = 16, 240
-RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 QUESTION = "What is the capital of France?"
 CITY = {
     "type": "object",
@@ -87,7 +87,6 @@ def output_config(schema: dict) -> dict:
 
 
 # name, routes that take it, fields, what keeps it
-OPENAI = (CHAT, TEXT)
 ALL = (*OPENAI, RESPONSES)
 CHOICE = ["Rome", "Oslo", "New Delhi"]
 GRAMMARS = [
@@ -158,22 +157,15 @@ def options(client: httpx.Client, model: str) -> list[dict]:
     ]  # fmt: skip
 
 
+def added_tokens(tokenizer: dict) -> Iterator[tuple]:
+    """Yield grammars that ask for the text of an added token that is not special, such as Qwen's <tool_call>."""
+    for token in tokenizer["added_tokens"]:
+        if not token["special"]:
+            words = f"a?{regex.escape(token['content'])}[a-z]{{2}}"
+            yield f"text of {token['content']}", ALL, structured(regex=words), pattern(words)
+
+
 # ---- one request and its answer
-
-
-@dataclass
-class Answer:
-    texts: dict[Any, str] = field(default_factory=dict)  # by choice, block or call
-    reasons: list[str] = field(default_factory=list)
-    refusal: str = ""
-    status: int = 200
-
-    def add(self, key: Any, text: Any) -> None:
-        self.texts[key] = self.texts.get(key, "") + (text or "")
-
-    @property
-    def cut(self) -> bool:
-        return any(reason in ("length", "max_tokens", "incomplete") for reason in self.reasons)
 
 
 def body_of(route: str, fields: dict, option: dict) -> dict:
@@ -184,71 +176,6 @@ def body_of(route: str, fields: dict, option: dict) -> dict:
     if route == TEXT:
         return {"prompt": QUESTION} | body
     return {"input" if route == RESPONSES else "messages": [{"role": "user", "content": QUESTION}]} | body
-
-
-def read_openai(answer: Answer, choices: list[dict], form: str) -> None:
-    for choice in choices:
-        part = choice if "text" in choice else choice[form]
-        calls = part.get("tool_calls") or []
-        for number, one in enumerate(calls):
-            answer.add((choice["index"], one.get("index", number)), one["function"].get("arguments"))
-        text = part.get("text", part.get("content"))
-        if text or not calls and form == "message":
-            answer.add(choice["index"], text)
-        answer.reasons += [choice["finish_reason"]] if choice["finish_reason"] else []
-
-
-def read_whole(route: str, content: dict) -> Answer:
-    answer = Answer()
-    if route in OPENAI:
-        read_openai(answer, content["choices"], "message")
-    elif route == RESPONSES:
-        answer.reasons.append(content["status"])
-        for number, item in enumerate(content["output"]):
-            if item["type"] == "function_call":
-                answer.add(number, item["arguments"])
-            for part in item.get("content") or []:
-                answer.add(number, part.get("text"))
-    else:
-        answer.reasons.append(content["stop_reason"])
-        for number, block in enumerate(content["content"]):
-            answer.add(number, json.dumps(block["input"]) if block["type"] == "tool_use" else block["text"])
-    return answer
-
-
-def read_stream(route: str, events: Iterator[dict]) -> Answer:
-    answer = Answer()
-    for event in events:
-        if "error" in event or event.get("type") == "error":
-            error = event.get("error", event)
-            answer.refusal, answer.status = error["message"], int(error.get("code", 400))
-        elif route in OPENAI:
-            read_openai(answer, event["choices"], "delta")
-        elif route == RESPONSES:
-            if event["type"] in ("response.output_text.delta", "response.function_call_arguments.delta"):
-                answer.add(event["output_index"], event["delta"])
-            if event["type"] in ("response.completed", "response.incomplete"):
-                answer.reasons.append(event["response"]["status"])
-        elif event["type"] == "content_block_delta":
-            answer.add(event["index"], event["delta"].get("text") or event["delta"].get("partial_json"))
-        elif event["type"] == "message_delta":
-            answer.reasons.append(event["delta"]["stop_reason"])
-    return answer
-
-
-def send(client: httpx.Client, route: str, body: dict, streams: bool) -> Answer:
-    with client.stream("POST", route, json=body | {"stream": streams}) as response:
-        if streams and response.is_success:
-            data = (line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: "))
-            return read_stream(route, (json.loads(event) for event in data if event != "[DONE]"))
-        response.read()
-        content = response.json()
-        if response.is_success:
-            return read_whole(route, content)
-        error = content.get("error")
-        return Answer(
-            refusal=error["message"] if isinstance(error, dict) else response.text, status=response.status_code
-        )
 
 
 def verdict(route: str, keeps: Callable[[str, bool], bool], option: dict, answer: Answer) -> str:
@@ -278,19 +205,23 @@ def main() -> int:
     args = parser.parse_args()
     began = time.monotonic()
     client = httpx.Client(base_url=args.url, timeout=900, limits=httpx.Limits(max_keepalive_connections=0))
-    model = client.get("/v1/models").json()["data"][0]["id"]
+    served = client.get("/v1/models").json()["data"][0]
+    tokenizer = json.loads((Path(served["root"]) / "tokenizer.json").read_text())
+    model, grammars = served["id"], [*GRAMMARS, *added_tokens(tokenizer)]
+    # Where a call may follow, this model writes one after the other.
+    no_commas = {"logit_bias": {f"{i}": -100 for text, i in tokenizer["model"]["vocab"].items() if "," in text}}
     single = options(client, model)
     draw = random.Random(0)
     pairs = [a | b for a, b in (draw.sample(single, 2) for _ in range(PAIRS))]
     cells = [
         (name, route, fields, keeps, option, streams)
-        for name, routes, fields, keeps in GRAMMARS
+        for name, routes, fields, keeps in grammars
         for route in routes
         for option in single
         for streams in (False, True)
     ]
     for option in pairs:
-        name, routes, fields, keeps = draw.choice(GRAMMARS)
+        name, routes, fields, keeps = draw.choice(grammars)
         cells.append((name, draw.choice(routes), fields, keeps, option, draw.random() < 0.5))
     cells = [cell for cell in cells if args.only in f"{cell[0]} {cell[1]} {cell[4]}"]
     draw.shuffle(cells)
@@ -298,7 +229,9 @@ def main() -> int:
     def run(cell: tuple) -> tuple[str, str]:
         name, route, fields, keeps, option, streams = cell
         try:
-            answer = send(client, route, {"model": model} | body_of(route, fields, option), streams)
+            body = {"model": model} | body_of(route, fields, option)
+            body |= no_commas if name == "tool required" and route != MESSAGES else {}
+            answer = send(client, route, body, streams)
             result = verdict(route, keeps, option, answer)
         except (httpx.HTTPError, KeyError, ValueError, TypeError) as error:
             result = f"FAULT: {type(error).__name__}: {error}"
