@@ -27,7 +27,8 @@ from models.demos.qwen25_7b.vllm.process import run  # noqa: E402
 
 DEFAULTS = ["--block-size", "64", "--max-num-seqs", "32", "--max-model-len", "2048"]
 # Where a repository also holds Mistral's own files, vLLM would read those. Its guidance has no SentencePiece of theirs.
-DEFAULTS += ["--config-format", "hf", "--tokenizer-mode", "hf"]
+# "checkpoint" is the plugin's mode that keeps the rules of the checkpoint's own file (qwen25_7b_tokenizer.py).
+DEFAULTS += ["--config-format", "hf", "--tokenizer-mode", "checkpoint"]
 # Refuses what would end the engine, and what vLLM ignores. EXTRA_MODELS_DIR makes the module importable.
 DEFAULTS += ["--middleware", "qwen25_7b_requests.RequestCheck"]
 # llguidance keeps a constraint or refuses it. With "auto", vLLM checks a request by one backend and compiles it by the

@@ -5,31 +5,10 @@ from typing import Collection, Optional, Sequence
 
 from tokenizers.decoders import DecodeStream
 
-from ..errors import UserError
-from ..files import other_format, read_json
+from ..errors import UserError, warn_once
+from ..files import other_format
 from .generation_config import read_generation_config, stop_ids
-
-
-def load_tokenizer(directory: Path):
-    """Return Hugging Face's tokenizer of a checkpoint, as AutoTokenizer does."""
-    import transformers
-
-    if int(transformers.__version__.split(".")[0]) >= 5:
-        return transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True)
-    # AutoTokenizer of 4.57 returns the same class, but its import takes longer than torch's. It refuses two things
-    # that 5.x writes: the class TokenizersBackend, and a list of extra_special_tokens.
-    fields = {}
-    for file in (directory / "config.json", directory / "tokenizer_config.json"):
-        fields |= read_json(file) if file.exists() else {}
-    of_model = "Llama" if fields.get("model_type") in ("llama", "mistral") else "Qwen2"
-    name = fields.get("tokenizer_class") or f"{of_model}Tokenizer"
-    name = f"{name}".removesuffix("Fast") + "Fast"
-    if not any((directory / file).exists() for file in ("tokenizer.json", "tokenizer.model")):
-        name = "Qwen2TokenizerFast"  # vocab.json and merges.txt, which no plain class reads
-    kind = getattr(transformers, name, transformers.PreTrainedTokenizerFast)
-    extra = fields.get("extra_special_tokens")
-    options = dict(extra_special_tokens={}, additional_special_tokens=extra) if isinstance(extra, list) else {}
-    return kind.from_pretrained(directory, local_files_only=True, **options)
+from .tokenizer_file import load_tokenizer, replaced_rules
 
 
 class ChatTokenizer:
@@ -43,6 +22,7 @@ class ChatTokenizer:
             raise UserError(other_format(self.directory) or f"{missing}: download the checkpoint again")
         try:
             self.hf = load_tokenizer(self.directory)
+            line = replaced_rules(self.directory)
         except Exception as error:  # tokenizers raises a bare Exception for a truncated file
             cause = error
             while cause.__context__:  # transformers tries another way, and reports that one's failure
@@ -51,6 +31,8 @@ class ChatTokenizer:
                 f"the tokenizer of {directory} cannot be loaded ({type(cause).__name__}: {cause}): download the "
                 "checkpoint again, or another that has tokenizer.json"
             ) from error
+        if line:
+            warn_once(line)
         if instruct and not self.hf.chat_template:
             raise UserError(f"the tokenizer of {directory} has no chat template: run with --no-instruct")
         self.instruct = instruct

@@ -15,6 +15,7 @@ from ctypes import CDLL
 from multiprocessing.util import Finalize
 from typing import Any
 
+from vllm.config import set_current_vllm_config
 from vllm.v1.sample.logits_processor import BatchUpdateBuilder
 from vllm_tt_plugin.config import get_tt_config
 from vllm_tt_plugin.input_batch import InputBatch
@@ -59,6 +60,11 @@ class MeshWorker(TTWorker):
             signal.signal(signal.SIGTERM, before if callable(before) else lambda *_: sys.exit())
         if pending:
             sys.exit()
+
+    def load_model(self) -> None:
+        """Load the model, which reads vLLM's config. The plugin sets none here."""
+        with set_current_vllm_config(self.vllm_config):
+            super().load_model()
 
     def determine_available_memory(self) -> int:
         """Return the bytes of the cache, of --num-gpu-blocks-override blocks if given, which the plugin ignores."""
