@@ -10,7 +10,8 @@ from typing import Any, Iterator
 
 import httpx
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 NEAR_TIE = 0.25  # between Hugging Face's logits of two tokens: 8-bit weights may exchange them
 PATIENCE = 900  # seconds for an answer; a golden mesh is slow
@@ -46,7 +47,8 @@ class Server:
         served = response.json()["data"][0]
         self.model = served["id"]
         self.aborts = False  # whether an aborted request precedes each request
-        self.tokenizer = AutoTokenizer.from_pretrained(served["root"])
+        self.tokenizer = PreTrainedTokenizerFast.from_pretrained(served["root"])  # for its template
+        self.rules = Tokenizer.from_file(f"{served['root']}/tokenizer.json")
         torch.set_num_threads(1)  # the server has the other processors
         # Against commas where a grammar leaves a choice: the model would write one tool call after another.
         texts = map(self.tokenizer.decode, range(len(self.tokenizer)))
@@ -99,7 +101,7 @@ class Server:
         return self.ids(text)
 
     def ids(self, text: str) -> list[int]:
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return self.rules.encode(text, add_special_tokens=False).ids
 
     @torch.no_grad()
     def logits(self, prompt: list[int], answer: list[int]) -> torch.Tensor:

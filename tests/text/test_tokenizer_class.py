@@ -1,16 +1,56 @@
-"""A checkpoint's tokenizer equals the one that AutoTokenizer loads. A damaged one is told so."""
+"""Text is divided as a checkpoint's own file says, whatever class its configs name. A damaged one is told so.
+
+The judges are tokenizers.Tokenizer.from_file and SentencePieceProcessor.
+"""
 
 import json
+import random
 import shutil
 
 import pytest
-from sentencepiece import SentencePieceProcessor
-from transformers import AutoTokenizer
+import transformers
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
 
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
-from tests.text.conftest import V3, mistral
+from models.demos.qwen25_7b.text.tokenizer_file import load_tokenizer, replaced_rules
+from tests.text.conftest import DATA, V3, mistral, tekken
+
+OF_5 = transformers.__version__ >= "5"
+PARTS = (
+    "Count from 16 to 30.|12345 + 678 = 9|The capital's 2nd  city\n\nisn't  Paris|a  b\t c| 東京 é e\u0301 ﬁ Å|x   y|"
+    "Hello.  World|def f():\n    return [1, 22, 333]\n|if a:\n        b = '' # x|  two|trailing |\n\n|I'LL we'Ve DON'T|"
+    "3.14159 1,000,000|€100 ½ ² ①|ＡＢＣ　全角|你好,世界!|안녕하세요|Здравствуй|مرحبا|नमस्ते|🙂👍🏽|a\u00a0b|"
+    "foo_bar fooBar|<tag a='1'>|http://a.b/c?d=e&f=1|a\r\nb|▁x ▁|{\"a\": 1}|x^2 + y_1|000000"
+).split("|")
+ROWS = random.Random(0)
+TEXTS = PARTS + [ROWS.choice(["", " ", "\n", "  "]).join(ROWS.choices(PARTS, k=ROWS.randint(2, 4))) for _ in range(250)]
+CLASSES = (
+    "Qwen2Tokenizer Qwen2TokenizerFast GPT2Tokenizer LlamaTokenizer LlamaTokenizerFast CodeLlamaTokenizer "
+    "PreTrainedTokenizerFast TokenizersBackend"
+).split()
+DIGITS = pre_tokenizers.Digits(individual_digits=True)
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False)
+OF_CL100K = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+(?!\S)|\s+"
+# What people put into tokenizer.json, beside Qwen's own rules.
+RULES = {
+    "the small checkpoint's": {},
+    "SmolLM2's": dict(pre_tokenizer=pre_tokenizers.Sequence([DIGITS, BYTES])),
+    "three digits": dict(
+        pre_tokenizer=pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(OF_CL100K), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+    ),
+    "NFKC": dict(normalizer=normalizers.NFKC(), pre_tokenizer=BYTES),
+    "small letters": dict(normalizer=normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])),
+    "a space before": dict(pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=True)),
+}
 
 
 @pytest.fixture
@@ -26,32 +66,126 @@ def edit(model, **fields):
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
 
 
-@pytest.mark.parametrize(
-    "name", ["Qwen2Tokenizer", "Qwen2TokenizerFast", "LlamaTokenizerFast", "PreTrainedTokenizerFast"]
-)
-def test_the_tokenizer_is_auto_tokenizers(model, name):
+def assert_ids_of(file, hf) -> None:
+    own = Tokenizer.from_file(f"{file}")
+    for special in (True, False):
+        ids = [encoding.ids for encoding in own.encode_batch(TEXTS, add_special_tokens=special)]
+        for text, theirs, ours in zip(TEXTS, ids, hf(TEXTS, add_special_tokens=special)["input_ids"], strict=True):
+            assert ours == theirs, text
+    assert hf.backend_tokenizer.decode_batch(ids) == own.decode_batch(ids)
+
+
+FORMS = {("SmolLM2's", name, kind) for name in (None, *CLASSES) for kind in ("qwen2", "qwen3", "llama", "mistral")}
+FORMS |= {(rules, name, kind) for rules in RULES for name in (None, CLASSES[0]) for kind in ("qwen2", "llama")}
+
+
+@pytest.mark.parametrize("rules, name, model_type", sorted(FORMS, key=str))
+def test_no_class_replaces_the_rules_of_tokenizer_json(model, name, model_type, rules):
+    tokenizer = Tokenizer.from_file(f"{model / 'tokenizer.json'}")
+    for rule, value in RULES[rules].items():
+        setattr(tokenizer, rule, value)
+    tokenizer.save(f"{model / 'tokenizer.json'}")
+    (model / "config.json").write_text(json.dumps(dict(model_type=model_type)))
     edit(model, tokenizer_class=name)
-    expected, got = AutoTokenizer.from_pretrained(model), ChatTokenizer(model, instruct=True).hf
-    assert type(got) is type(expected)
-    assert got.backend_tokenizer.to_str() == expected.backend_tokenizer.to_str()
-    assert got.chat_template == expected.chat_template
-    assert got.special_tokens_map == expected.special_tokens_map
+    hf = load_tokenizer(model)
+    assert_ids_of(model / "tokenizer.json", hf)
+    assert hf.eos_token == "<|im_end|>"
+
+
+def test_a_real_vocabulary_of_byte_level(tmp_path):
+    tekken(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(dict(model_type="mistral")))
+    shutil.copy(DATA / "tekken_240911.json", tmp_path / "tekken.json")  # which transformers 5 would read instead
+    assert_ids_of(tmp_path / "tokenizer.json", load_tokenizer(tmp_path))
+
+
+def test_llama_2s_older_form_keeps_a_first_space(tmp_path):
+    """It has a normalizer and no pre-tokenizer, and transformers 5 replaces both."""
+    backend = mistral(tmp_path).hf.backend_tokenizer
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend.pre_tokenizer = None
+    backend.save(f"{tmp_path / 'tokenizer.json'}")
+    (tmp_path / "config.json").write_text(json.dumps(dict(model_type="llama")))
+    assert_ids_of(tmp_path / "tokenizer.json", load_tokenizer(tmp_path))
+
+
+PIECES = ["Mistral v0.1's", "Mistral v0.3's", "OpenLLaMA's", "no space before"]
+# 4.57 makes added tokens of user-defined pieces, and text after one begins anew.
+PIECES += ["whole pieces"] if OF_5 else []
+
+
+@pytest.fixture(scope="module")
+def sentencepiece_models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "text").write_text("\n".join(text.replace("\r", "") for text in TEXTS * 5))
+    plain = dict(normalization_rule_name="identity", remove_extra_whitespaces=False)
+    kinds = {"OpenLLaMA's": {}, "no space before": plain | dict(add_dummy_prefix=False)}
+    kinds["whole pieces"] = plain | dict(user_defined_symbols=["<|im_end|>", "foo_bar"])
+    for name, options in kinds.items():
+        SentencePieceTrainer.train(
+            input=f"{folder / 'text'}", model_prefix=f"{folder / name}", model_type="bpe", vocab_size=500,
+            byte_fallback=True, hard_vocab_limit=False, minloglevel=2, **options,
+        )  # fmt: skip
+    of_mistral = {"Mistral v0.1's": DATA / "tokenizer.model.v1", "Mistral v0.3's": V3}
+    return of_mistral | {name: folder / f"{name}.model" for name in kinds}
+
+
+@pytest.mark.parametrize("legacy", [True, False, None])
+@pytest.mark.parametrize("model_type", ["llama", "mistral"])
+@pytest.mark.parametrize("name", PIECES)
+def test_a_tokenizer_in_sentencepieces_file(tmp_path, sentencepiece_models, name, model_type, legacy):
+    """tokenizer.model alone: spaces, indentation and ids are SentencePiece's."""
+    file = sentencepiece_models[name]
+    mistral(tmp_path, file, **({} if legacy is None else dict(legacy=legacy)))
+    (tmp_path / "config.json").write_text(json.dumps(dict(model_type=model_type)))
+    own, hf = SentencePieceProcessor(model_file=f"{file}"), load_tokenizer(tmp_path)
+    for text, ids in zip(TEXTS, own.encode(TEXTS)):
+        assert hf.encode(text) == [own.bos_id(), *ids], text
+        assert hf.backend_tokenizer.decode(ids) == own.decode(ids), text
+
+
+@pytest.mark.parametrize(
+    "fields, begins",
+    [({}, False), (dict(add_bos_token=True, add_eos_token=False), True), (dict(add_bos_token=False), False)],
+)
+def test_what_begins_a_text(model, fields, begins):
+    """tokenizer_config.json says it, or else tokenizer.json, which says nothing here."""
+    edit(model, tokenizer_class="LlamaTokenizerFast", bos_token="<|endoftext|>", **fields)
+    hf = load_tokenizer(model)
+    assert (hf.encode("a")[0] == hf.bos_token_id) is begins
+
+
+def test_tokenizer_json_begins_a_text(model):
+    tokenizer = Tokenizer.from_file(f"{model / 'tokenizer.json'}")
+    tokenizer.post_processor = TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", tokenizer.token_to_id("<|endoftext|>"))]
+    )
+    tokenizer.save(f"{model / 'tokenizer.json'}")
+    assert_ids_of(model / "tokenizer.json", load_tokenizer(model))
+
+
+@pytest.mark.parametrize("name", [None, "Qwen2Tokenizer", "PreTrainedTokenizerFast", "GPT2Tokenizer"])
+@pytest.mark.parametrize("rules", ["the small checkpoint's", "a space before"])
+def test_a_line_where_a_class_would_replace_the_rules(model, name, rules):
+    """The judge is what that class makes of the texts."""
+    tokenizer = Tokenizer.from_file(f"{model / 'tokenizer.json'}")
+    for rule, value in RULES[rules].items():
+        setattr(tokenizer, rule, value)
+    tokenizer.save(f"{model / 'tokenizer.json'}")
+    edit(model, tokenizer_class=name)
+    theirs = transformers.AutoTokenizer.from_pretrained(model)
+    same = all(theirs.encode(text) == tokenizer.encode(text).ids for text in TEXTS)
+    line = replaced_rules(model)
+    assert (line is None) == same
+    assert same or f"{type(theirs).__name__} of transformers would" in line
 
 
 def test_a_checkpoint_without_a_tokenizer_config(model):
+    """config.json has the token that ends a text."""
     (model / "tokenizer_config.json").unlink()
-    text = "The capital of France"
-    expected = AutoTokenizer.from_pretrained(model).encode(text)
-    assert ChatTokenizer(model, instruct=False).encode(text) == expected
-
-
-@pytest.mark.parametrize("fields", [{}, dict(add_prefix_space=True)], ids=["tokenizer.model", "as Mistral v0.3"])
-def test_a_tokenizer_in_sentencepieces_file(tmp_path, fields):
-    """Mistral-7B-v0.3 has tokenizer.json, too, and a field that makes transformers 4.57 read tokenizer.model."""
-    if fields:
-        mistral(tmp_path).hf.backend_tokenizer.save(f"{tmp_path / 'tokenizer.json'}")
-    text = "def f(x):\n    return '你好' 😀"
-    assert mistral(tmp_path, **fields).encode(text) == [1, *SentencePieceProcessor(model_file=f"{V3}").encode(text)]
+    hf = load_tokenizer(model)
+    assert_ids_of(model / "tokenizer.json", hf)
+    assert hf.eos_token_id == json.loads((model / "config.json").read_text())["eos_token_id"]
 
 
 def truncate(file):

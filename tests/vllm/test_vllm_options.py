@@ -4,38 +4,45 @@ import json
 import shutil
 
 import pytest
+from huggingface_hub import constants
 
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.vllm.options import checked_options, option_value
-from models.demos.qwen25_7b.weights import checkpoint
 
-COMMIT = "3" * 40
+COMMITS = {"main": "3" * 40, "v1": "4" * 40}
 
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A fake hub with the small checkpoint at COMMIT. The fixture is the list of requested revisions."""
-    snapshot = tmp_path / "snapshots" / COMMIT
-    snapshot.mkdir(parents=True)
-    shutil.copy(SMALL_CHECKPOINT / "config.json", snapshot)
-    requested = []
-
-    def snapshot_download(name, revision, allow_patterns):
-        requested.append(revision)
-        return f"{snapshot}"
-
-    monkeypatch.setattr(checkpoint, "snapshot_download", snapshot_download)
-    return requested
+    """A cache of the hub, which cannot be reached, with two revisions of the small checkpoint."""
+    folder = tmp_path / "models--org--small"
+    for name, commit in COMMITS.items():
+        snapshot = folder / "snapshots" / commit
+        shutil.copytree(SMALL_CHECKPOINT, snapshot, ignore=shutil.ignore_patterns("*.safetensors"))
+        (folder / "refs").mkdir(exist_ok=True)
+        (folder / "refs" / name).write_text(commit)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", f"{tmp_path}")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
 
-@pytest.mark.parametrize("given", [None, "v1"])
-def test_a_hub_id_is_pinned_to_a_commit(hub, given):
+@pytest.mark.parametrize("given, name", [([], "main"), (["--revision=v1"], "v1"), (["--revision", "main"], "main")])
+def test_a_hub_id_is_pinned_to_a_commit(hub, given, name):
     """vLLM reads config, tokenizer and weights at different times. The branch may move between them."""
-    options = [] if given is None else [f"--revision={given}"]
-    checked = checked_options("org/small", options, "N300")
-    assert hub == [given]
-    assert option_value(checked, "--revision") == COMMIT
+    assert option_value(checked_options("org/small", given, "N300"), "--revision") == COMMITS[name]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--block-size", "16"], "--block-size must be 32, 64 or 128 tokens, got 16"),
+        (["--max_num_seqs=256"], "--max-num-seqs must be an integer, 1 to 32; got 256"),
+    ],
+)
+def test_options_that_are_refused_before_vllm_starts(options, message):
+    """tests/server/check_starts.py sees all refusals."""
+    with pytest.raises(UserError, match=message):
+        checked_options(str(SMALL_CHECKPOINT), options, "N300")
 
 
 def test_a_model_has_a_short_name_unless_the_user_names_it(hub):

@@ -2,10 +2,10 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Optional
 
 import torch
+from transformers import AutoConfig
 
 from tests import generation
 
@@ -64,17 +64,17 @@ def start(
 
     compile_in: the context in which prefills compile; what they compute means nothing.
     """
-    hf_config = HFConfig(checkpoint)
+    hf = hf_config(checkpoint)
     model = model_class.initialize_vllm_model(
-        hf_config, mesh_device, slots, max_seq_len=max_len, tt_data_parallel=1, optimizations=optimizations
+        hf, mesh_device, slots, max_seq_len=max_len, tt_data_parallel=1, optimizations=optimizations
     )
     chips = mesh_device.get_num_devices()
     sizes = dict(num_devices=chips, tt_data_parallel=1, max_model_len=max_len, max_num_seqs=slots)
-    budget = model_class.get_max_tokens_all_users(model_name=hf_config._name_or_path, **sizes)
+    budget = model_class.get_max_tokens_all_users(model_name=hf._name_or_path, **sizes)
     blocks = blocks or -(-(budget + block * slots) // block)
-    heads = hf_config.num_key_value_heads // min(chips, hf_config.num_key_value_heads)
-    shape = blocks, heads, block, hf_config.head_dim
-    caches = model.allocate_kv_cache(shape, torch.bfloat16, hf_config.num_hidden_layers)
+    heads = hf.num_key_value_heads // min(chips, hf.num_key_value_heads)
+    shape = blocks, heads, block, checkpoint.config.head_dim
+    caches = model.allocate_kv_cache(shape, torch.bfloat16, hf.num_hidden_layers)
     width = min(-(-max_len // block), blocks)
     for enable_trace in (False, True) if trace else (False,):
         with nullcontext() if enable_trace else compile_in():
@@ -98,14 +98,8 @@ def greedy(hf, prompt, stop_ids, **options) -> list[int]:
     return generation.greedy(hf, prompt, NEW_TOKENS, stop_ids, **options)
 
 
-class HFConfig(SimpleNamespace):
-    """The part of transformers' Qwen2Config that the model class reads."""
-
-    def __init__(self, checkpoint):
-        import json
-
-        self._fields = json.loads((checkpoint.directory / "config.json").read_text())
-        super().__init__(_name_or_path=f"{checkpoint.directory}", **self._fields)
-
-    def to_dict(self) -> dict:
-        return dict(self._fields, architectures=[f"TT{name}" for name in self.architectures])
+def hf_config(checkpoint):
+    """transformers' config, with the architecture's name as the plugin writes it."""
+    config = AutoConfig.from_pretrained(checkpoint.directory)
+    config.architectures = [f"TT{name}" for name in config.architectures]
+    return config

@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from models.demos.qwen25_7b.config.decoder_config import QUANTIZED
@@ -283,6 +284,10 @@ def test_a_tokenizer_is_read_as_hugging_face_reads_it(model, tmp_path, row, json
     ours, expected = ChatTokenizer(model, instruct=True), AutoTokenizer.from_pretrained(theirs)
     text = "<|im_start|>user\nIt's 1234  words, été<|more|><|im_end|>\n<|endoftext|>"
     ids = expected.encode(text)
+    if json_file:  # its rules, which a class of 5 would replace
+        own = Tokenizer.from_file(f"{model / 'tokenizer.json'}")
+        own.add_special_tokens(["<|more|>"] if row == "more special tokens" else [])
+        ids = own.encode(text).ids
     assert ours.hf.encode(text) == ids
     assert ours.hf.decode(ids, skip_special_tokens=True) == expected.decode(ids, skip_special_tokens=True)
     assert expected.eos_token_id in ours.stop_ids

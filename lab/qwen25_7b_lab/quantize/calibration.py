@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from models.demos.qwen25_7b.reference.hf import hf_checkpoint
-from models.demos.qwen25_7b.text.tokenizer import load_tokenizer
+from models.demos.qwen25_7b.text.tokenizer_file import load_tokenizer
 
 START = "<|endoftext|>"  # begins a text in the training data of SmolLM2 and of Qwen2.5
 TEXTS, TOKENS = 64, 500  # tokens of each text

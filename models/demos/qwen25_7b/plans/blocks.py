@@ -18,9 +18,9 @@ ENTRIES = 8  # chunked attention reads its table 8 entries (32 bytes) at a time
 MAX_K_CHUNK = 256
 
 
-def check_block(block: int) -> None:
+def check_block(block: int, name: str = "a cache's block") -> None:
     if block not in BLOCKS:
-        raise UserError(f"a cache's block is {', '.join(map(str, BLOCKS[:-1]))} or {BLOCKS[-1]} tokens, got {block}")
+        raise UserError(f"{name} must be {', '.join(map(str, BLOCKS[:-1]))} or {BLOCKS[-1]} tokens, got {block}")
 
 
 def table_width(max_seq_len: int, block: int) -> int:

@@ -116,13 +116,16 @@ def _without_vocabulary(directory: Path) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(contents))
 
 
-def _pieces(tokenizer: Tokenizer) -> tuple[list[str], bool]:
+def _pieces(tokenizer: Tokenizer) -> list[Any]:
     """How PROBE is divided before the vocabulary is used, and whether a whole piece is looked up before merges."""
-    text, pre_tokenizer = PROBE, tokenizer.pre_tokenizer
-    if tokenizer.normalizer is not None:
-        text = tokenizer.normalizer.normalize_str(text)
-    pieces = [text] if pre_tokenizer is None else [piece for piece, _ in pre_tokenizer.pre_tokenize_str(text)]
-    return pieces, getattr(tokenizer.model, "ignore_merges", False)
+    pieces: list[Any] = [getattr(tokenizer.model, "ignore_merges", False)]
+    for text in (PROBE, PROBE.lstrip()):
+        if tokenizer.normalizer is not None:
+            text = tokenizer.normalizer.normalize_str(text)
+        if tokenizer.pre_tokenizer is not None:
+            text = [piece for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+        pieces.append(text)
+    return pieces
 
 
 def _set_sentencepiece_rules(tokenizer: Tokenizer, directory: Path, *, legacy: bool) -> None:

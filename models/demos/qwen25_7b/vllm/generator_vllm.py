@@ -17,14 +17,16 @@ from ..engine.prefill_batch import Prompt, pack_prompts
 from ..engine.replica import Replica, token_ids
 from ..engine.sampling import LogitsRow, SamplingMode, TokenCounts, log_prob, sample_rows
 from ..engine.trace import PendingRead, can_trace
+from ..errors import check_integer
 from ..plans.blocks import BLOCKS, table_width, whole_chunks
 from ..plans.grids import ceil_div
 from ..plans.machines import BY_NAME, MACHINES
 from ..plans.memory_budget import cache_tokens
 from ..plans.model_table import ModelTable
-from ..plans.parallel_plan import ParallelPlan
+from ..plans.parallel_plan import MAX_USERS, ParallelPlan
 from ..tt.attention import TtKVCache, allocate_caches
 from ..tt.model_config import TtModelConfig
+from ..tt.placement import free_dram
 from ..tt.transformer import TtTransformer
 from ..weights.cache import open_checkpoint, packed_weights
 from . import startup
@@ -79,15 +81,22 @@ class QwenForCausalLM:
     ) -> "QwenForCausalLM":
         """Load the weights onto the chips, through the user's cache. hf_config._name_or_path: vLLM's --model."""
         vllm_config = startup.current_vllm_config()
-        startup.check_number_formats(vllm_config)
-        startup.check_start(mesh_device, max_batch_size)
+        startup.check_mesh(mesh_device)
+        check_integer("--max-num-seqs", max_batch_size, 1, MAX_USERS)
         cls._recipe = startup.recipe_of(optimizations)
-        cls._revision = vllm_config and vllm_config.model_config.revision
         config = DecoderConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
-        checkpoint = open_checkpoint(hf_config._name_or_path, revision=cls._revision)
         model_config = TtModelConfig.make(
             mesh_device, config, cls._recipe, slots=max_batch_size, max_seq_len=max_seq_len
         )
+        if vllm_config is not None:
+            startup.check_number_formats(vllm_config)
+            cls._revision = vllm_config.model_config.revision
+            cache = vllm_config.cache_config
+            tokens = cls._cache_tokens(model_config, max_seq_len, max_batch_size) + max_batch_size * cache.block_size
+            blocks = cache.num_gpu_blocks_override or ceil_div(tokens, cache.block_size)  # as the plugin will
+            free = free_dram(mesh_device) - model_config.memory_budget.total
+            startup.check_cache(model_config, free, blocks, cache.block_size)
+        checkpoint = open_checkpoint(hf_config._name_or_path, revision=cls._revision)
         model = TtTransformer(mesh_device, packed_weights(checkpoint, model_config), model_config)
         return cls(model, max_batch_size)
 
@@ -110,7 +119,10 @@ class QwenForCausalLM:
         config = open_checkpoint(model_name, revision=cls._revision).config
         plan = ParallelPlan.make(config, num_devices // tt_data_parallel)
         kind = BY_NAME.get(os.environ.get("MESH_DEVICE", "").upper(), MACHINES["N150"])  # no device is open
-        table = ModelTable(config, plan, cls._recipe, kind.chip)
+        return cls._cache_tokens(ModelTable(config, plan, cls._recipe, kind.chip), max_model_len, max_num_seqs)
+
+    @staticmethod
+    def _cache_tokens(table: ModelTable, max_model_len: int, max_num_seqs: int) -> int:
         room = cache_tokens(table, max_model_len) - max_num_seqs * max(BLOCKS)
         width = table_width(max_model_len, max(BLOCKS)) * max(BLOCKS)
         return max(0, min(room, max(width, max_num_seqs * max_model_len)))
@@ -125,7 +137,7 @@ class QwenForCausalLM:
         """
         model, (blocks, _, block, _) = self.model, kv_cache_shape
         device = model.mesh_device
-        startup.check_caches(model, blocks, block, self.sequences)
+        startup.check_cache(model.model_config, free_dram(device), blocks, block)
         blocks = whole_chunks(blocks, model.model_config.max_seq_len, block)
         caches = allocate_caches(device, model.model_config, blocks, block)
         self._can_trace = can_trace(device)

@@ -5,8 +5,9 @@ Modules that import torch or ttnn are imported in the functions, because the ser
 
 import os
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
+from ..errors import UserError, check_integer
 from ..plans.machines import BY_NAME
 
 REPLICAS_OPTIONS = ("--data-parallel-size", "-dp")
@@ -22,17 +23,44 @@ def option_value(options: Sequence[str], *names: str) -> Optional[str]:
     return found
 
 
+def _check_tool_parser(name: str, plugin: Optional[str], tokenizer: Any) -> None:
+    """UserError for a parser of vLLM's that cannot serve this tokenizer: each chat would be a 500."""
+    os.environ["VLLM_PLUGINS"] = ""  # no ttnn in this process
+    from vllm.tool_parsers import ToolParserManager
+
+    if plugin:
+        ToolParserManager.import_tool_parser(plugin)
+    try:
+        ToolParserManager.get_tool_parser(name)(tokenizer)
+    except KeyError:  # no such parser: vLLM lists them
+        return
+    except Exception as error:
+        reason = f"{error}".rstrip(".")
+        raise UserError(f"--tool-call-parser {name}: {reason}: choose the parser of this model") from error
+
+
 def checked_options(model: str, options: Sequence[str], mesh: str) -> list[str]:
     """Return the options with the commit of a hub id and a short name. Reads the checkpoint's small files only.
 
-    mesh: as in MESH_DEVICE. UserError: a checkpoint that cannot be served on this machine.
+    mesh: as in MESH_DEVICE. UserError: a checkpoint that cannot be served on this machine, or an option.
     """
     from ..config import DecoderConfig
-    from ..plans.parallel_plan import ParallelPlan
+    from ..plans.blocks import check_block
+    from ..plans.parallel_plan import MAX_USERS, ParallelPlan
+    from ..text.tokenizer import ChatTokenizer
     from ..weights.checkpoint import READ_FILES, local_directory
 
+    block, sequences = (option_value(options, name) or "" for name in ("--block-size", "--max-num-seqs"))
+    if block.isdecimal():
+        check_block(int(block), "--block-size")
+    if sequences.isdecimal():
+        check_integer("--max-num-seqs", int(sequences), 1, MAX_USERS)
     directory = local_directory(model, READ_FILES, option_value(options, "--revision"))
     config = DecoderConfig.from_json(directory / "config.json")
+    if option_value(options, "--tokenizer", "--tokenizer-mode", "--skip-tokenizer-init") is None:
+        tokenizer = ChatTokenizer(directory, instruct=False)
+        if name := option_value(options, "--tool-call-parser"):
+            _check_tool_parser(name, option_value(options, "--tool-parser-plugin"), tokenizer.hf)
     kind = BY_NAME.get(mesh.upper())  # None for the plugin's other names, such as (1, 2)
     if kind is not None:
         given = option_value(options, *REPLICAS_OPTIONS) or ""

@@ -14,14 +14,12 @@ from ..engine.prefill_batch import PrefillBatch, PrefillChunk, PrefillKind, Prom
 from ..engine.replica import Replica
 from ..engine.sampling import SamplingMode
 from ..errors import UserError
-from ..plans.blocks import BLOCKS, INACTIVE, attention_tables
+from ..plans.blocks import INACTIVE, attention_tables, check_block
 from ..plans.grids import TILE
 from ..plans.machines import MACHINES
 from ..plans.memory_budget import block_bytes
-from ..plans.parallel_plan import MAX_USERS
 from ..plans.prefill_plan import chunk_step
-from ..tt.placement import free_dram
-from ..tt.transformer import TtTransformer
+from ..tt.model_config import TtModelConfig
 
 logger = logging.getLogger("vllm.qwen25_7b")  # vLLM shows loggers below its own
 TRACED = {False: "", True: ", into traces"}
@@ -42,7 +40,7 @@ def recipe_of(optimizations: Optional[str]) -> Recipe:
     return OPTIMIZATIONS[optimizations]
 
 
-def check_start(mesh_device: ttnn.MeshDevice, max_num_seqs: int) -> None:
+def check_mesh(mesh_device: ttnn.MeshDevice) -> None:
     rows, chips = mesh_device.shape
     if rows != 1:
         names = ", ".join(kind.mesh_device for kind in MACHINES.values() if kind.shape[0] == 1)
@@ -50,23 +48,19 @@ def check_start(mesh_device: ttnn.MeshDevice, max_num_seqs: int) -> None:
             f"MESH_DEVICE opened {rows}x{chips} chips, the model is split over one row: use MESH_DEVICE={names}, or TG "
             "with --data-parallel-size 4 --api-server-count 1"
         )
-    if max_num_seqs > MAX_USERS:
-        raise UserError(
-            f"--max-num-seqs {max_num_seqs}: a decode step has {MAX_USERS} slots: start with --max-num-seqs "
-            f"{MAX_USERS} or fewer"
-        )
 
 
 def current_vllm_config() -> Any:
-    """Return the VllmConfig that vLLM has set for this call; None where there is none."""
+    """Return vLLM's config, which MeshWorker sets while the model loads; None where no vLLM is imported."""
     vllm = sys.modules.get("vllm.config")
-    return None if vllm is None else vllm.get_current_vllm_config_or_none()
+    config = None if vllm is None else vllm.get_current_vllm_config_or_none()
+    if vllm is not None and config is None:
+        raise UserError("the worker hides vLLM's options: start with --worker-cls qwen25_7b_worker.MeshWorker")
+    return config
 
 
 def check_number_formats(vllm_config: Any) -> None:
-    """Raise UserError for a number format, because the recipe decides all of them. vllm_config: vLLM's, or None."""
-    if vllm_config is None:
-        return
+    """Raise UserError for a number format, because the recipe decides all of them."""
     model = vllm_config.model_config
     for option, value, allowed in (
         ("--quantization", model.quantization, (None,)),
@@ -81,13 +75,10 @@ def check_number_formats(vllm_config: Any) -> None:
             )
 
 
-def check_caches(model: TtTransformer, blocks: int, block: int, sequences: int) -> None:
-    """blocks of `block` tokens: of the cache, as vLLM has computed them. sequences: --max-num-seqs."""
-    model_config = model.model_config
-    if block not in BLOCKS:
-        raise UserError(f"--block-size {block}: start with --block-size 32, 64 or 128")
+def check_cache(model_config: TtModelConfig, free: int, blocks: int, block: int) -> None:
+    """blocks of `block` tokens: of the cache, as vLLM computes them. free: bytes of a chip's DRAM."""
+    check_block(block, "--block-size")
     size = blocks * block_bytes(model_config, block)
-    free = free_dram(model.mesh_device)
     if size > free:
         raise UserError(
             f"a cache of {blocks} blocks of {block} tokens takes {size / 1e9:.2f} GB of a chip, {free / 1e9:.2f} GB "
@@ -99,12 +90,6 @@ def check_caches(model: TtTransformer, blocks: int, block: int, sequences: int) 
             f"a cache of {blocks} blocks of {block} tokens holds {usable} tokens, fewer than one sequence of "
             f"--max-model-len {model_config.max_seq_len}: start with a smaller --max-model-len"
         )
-    if usable < sequences * model_config.max_seq_len:
-        logger.warning(
-            "The cache holds %.1f of %d contexts (--max-num-seqs) of %d tokens. Where more are in use, vLLM preempts "
-            "requests, and computes their tokens again.",
-            usable / model_config.max_seq_len, sequences, model_config.max_seq_len,
-        )  # fmt: skip
 
 
 def warm_up_prefill(replica: Replica) -> None:
