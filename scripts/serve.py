@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from ctypes import CDLL
 from glob import glob
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE))
@@ -27,8 +28,7 @@ from models.demos.qwen25_7b.vllm.process import run  # noqa: E402
 
 DEFAULTS = ["--block-size", "64", "--max-num-seqs", "32", "--max-model-len", "2048"]
 # Where a repository also holds Mistral's own files, vLLM would read those. Its guidance has no SentencePiece of theirs.
-# "checkpoint" is the plugin's mode that keeps the rules of the checkpoint's own file (qwen25_7b_tokenizer.py).
-DEFAULTS += ["--config-format", "hf", "--tokenizer-mode", "checkpoint"]
+DEFAULTS += ["--config-format", "hf", "--tokenizer-mode", "hf"]
 # Refuses what would end the engine, and what vLLM ignores. EXTRA_MODELS_DIR makes the module importable.
 DEFAULTS += ["--middleware", "qwen25_7b_requests.RequestCheck"]
 # llguidance keeps a constraint or refuses it. With "auto", vLLM checks a request by one backend and compiles it by the
@@ -145,12 +145,13 @@ def serve(model: str, options: list[str]) -> int:
         arguments = command(model, options, mesh)
         os.execvpe(arguments[0], arguments, environment)
     options = expanded_options(options)
-    # In another process: the supervisor is small and ends quickly without torch.
-    with ProcessPoolExecutor(1, initializer=end_with_parent) as pool:
-        options = pool.submit(checked_options, model, options, mesh).result()
     drain = option_value(options, "--shutdown-timeout") or ""
     drain_seconds = int(drain) if drain.isdecimal() else 0  # vLLM refuses what is no number
-    return run(command(model, options, mesh), environment, drain_seconds)
+    with TemporaryDirectory() as folder:
+        # In another process: the supervisor is small and ends quickly without torch.
+        with ProcessPoolExecutor(1, initializer=end_with_parent) as pool:
+            options = pool.submit(checked_options, model, options, mesh, folder).result()
+        return run(command(model, options, mesh), environment, drain_seconds)
 
 
 def end_with_parent() -> None:

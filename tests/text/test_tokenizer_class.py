@@ -12,6 +12,7 @@ import transformers
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer
 
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -88,8 +89,10 @@ def test_no_class_replaces_the_rules_of_tokenizer_json(model, name, model_type, 
     (model / "config.json").write_text(json.dumps(dict(model_type=model_type)))
     edit(model, tokenizer_class=name)
     hf = load_tokenizer(model)
-    assert_ids_of(model / "tokenizer.json", hf)
-    assert hf.eos_token == "<|im_end|>"
+    hf.save_pretrained(model / "for vLLM")
+    for tokenizer in [hf, *([AutoTokenizer.from_pretrained(model / "for vLLM")] if OF_5 else [])]:  # vLLM has 5
+        assert_ids_of(model / "tokenizer.json", tokenizer)
+        assert tokenizer.eos_token == "<|im_end|>"
 
 
 def test_a_real_vocabulary_of_byte_level(tmp_path):
@@ -130,8 +133,7 @@ def sentencepiece_models(tmp_path_factory):
     return of_mistral | {name: folder / f"{name}.model" for name in kinds}
 
 
-@pytest.mark.parametrize("legacy", [True, False, None])
-@pytest.mark.parametrize("model_type", ["llama", "mistral"])
+@pytest.mark.parametrize("model_type, legacy", [("llama", True), ("llama", False), ("llama", None), ("mistral", False)])
 @pytest.mark.parametrize("name", PIECES)
 def test_a_tokenizer_in_sentencepieces_file(tmp_path, sentencepiece_models, name, model_type, legacy):
     """tokenizer.model alone: spaces, indentation and ids are SentencePiece's."""
@@ -139,9 +141,12 @@ def test_a_tokenizer_in_sentencepieces_file(tmp_path, sentencepiece_models, name
     mistral(tmp_path, file, **({} if legacy is None else dict(legacy=legacy)))
     (tmp_path / "config.json").write_text(json.dumps(dict(model_type=model_type)))
     own, hf = SentencePieceProcessor(model_file=f"{file}"), load_tokenizer(tmp_path)
-    for text, ids in zip(TEXTS, own.encode(TEXTS)):
-        assert hf.encode(text) == [own.bos_id(), *ids], text
-        assert hf.backend_tokenizer.decode(ids) == own.decode(ids), text
+    hf.save_pretrained(tmp_path / "for vLLM")
+    assert AutoTokenizer.from_pretrained(tmp_path / "for vLLM")(TEXTS)["input_ids"] == hf(TEXTS)["input_ids"]
+    ids = own.encode(TEXTS)
+    for text, theirs, ours in zip(TEXTS, ids, hf(TEXTS)["input_ids"]):
+        assert ours == [own.bos_id(), *theirs], text
+    assert hf.backend_tokenizer.decode_batch(ids) == own.decode(ids)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +178,7 @@ def test_a_line_where_a_class_would_replace_the_rules(model, name, rules):
         setattr(tokenizer, rule, value)
     tokenizer.save(f"{model / 'tokenizer.json'}")
     edit(model, tokenizer_class=name)
-    theirs = transformers.AutoTokenizer.from_pretrained(model)
+    theirs = AutoTokenizer.from_pretrained(model)
     same = all(theirs.encode(text) == tokenizer.encode(text).ids for text in TEXTS)
     line = replaced_rules(model)
     assert (line is None) == same

@@ -39,10 +39,11 @@ def _check_tool_parser(name: str, plugin: Optional[str], tokenizer: Any) -> None
         raise UserError(f"--tool-call-parser {name}: {reason}: choose the parser of this model") from error
 
 
-def checked_options(model: str, options: Sequence[str], mesh: str) -> list[str]:
-    """Return the options with the commit of a hub id and a short name. Reads the checkpoint's small files only.
+def checked_options(model: str, options: Sequence[str], mesh: str, folder: str) -> list[str]:
+    """Return the options with the commit of a hub id, a short name and the tokenizer.
 
-    mesh: as in MESH_DEVICE. UserError: a checkpoint that cannot be served on this machine, or an option.
+    Reads the checkpoint's small files only. mesh: as in MESH_DEVICE. folder: where vLLM is to read the tokenizer, with
+    the rules of the checkpoint's own file. UserError: a checkpoint that cannot be served on this machine, or an option.
     """
     from ..config import DecoderConfig
     from ..plans.blocks import check_block
@@ -57,17 +58,19 @@ def checked_options(model: str, options: Sequence[str], mesh: str) -> list[str]:
         check_integer("--max-num-seqs", int(sequences), 1, MAX_USERS)
     directory = local_directory(model, READ_FILES, option_value(options, "--revision"))
     config = DecoderConfig.from_json(directory / "config.json")
-    if option_value(options, "--tokenizer", "--tokenizer-mode", "--skip-tokenizer-init") is None:
-        tokenizer = ChatTokenizer(directory, instruct=False)
+    added = []
+    if option_value(options, "--tokenizer", "--tokenizer-mode") is None:
+        tokenizer = ChatTokenizer(directory, instruct=False).hf
         if name := option_value(options, "--tool-call-parser"):
-            _check_tool_parser(name, option_value(options, "--tool-parser-plugin"), tokenizer.hf)
+            _check_tool_parser(name, option_value(options, "--tool-parser-plugin"), tokenizer)
+        tokenizer.save_pretrained(folder)
+        added += ["--tokenizer", folder]
     kind = BY_NAME.get(mesh.upper())  # None for the plugin's other names, such as (1, 2)
     if kind is not None:
         given = option_value(options, *REPLICAS_OPTIONS) or ""
         replicas = int(given) if given.isdecimal() else 0
         # The plugin refuses a number that does not divide the chips.
         ParallelPlan.make(config, kind.chips // replicas if replicas and kind.chips % replicas == 0 else kind.row)
-    added = []
     if not os.path.isdir(model):
         added += ["--revision", directory.name]  # the hub's directories are named by commits
     if option_value(options, "--served-model-name") is None:

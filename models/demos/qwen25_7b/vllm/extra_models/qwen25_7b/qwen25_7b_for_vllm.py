@@ -16,12 +16,7 @@ for folder in (*above, *(root / package.replace(".", "/") for root in above)):  
 
 platform = sys.modules.get("vllm_tt_plugin.platform")  # reads the name after it has imported this module
 if platform is not None:
-    from vllm.renderers.registry import RENDERER_REGISTRY
-    from vllm.tokenizers import TokenizerRegistry
-
     platform.TT_SCHEDULER_CLS = "qwen25_7b_scheduler.Scheduler"
-    TokenizerRegistry.register("checkpoint", "qwen25_7b_tokenizer", "CheckpointTokenizer")
-    RENDERER_REGISTRY.register("checkpoint", "vllm.renderers.hf", "HfRenderer")
 try:
     QwenForCausalLM = import_module(f"{package}.vllm.generator_vllm").QwenForCausalLM
 except ModuleNotFoundError as missing:
