@@ -18,7 +18,7 @@ from typing import Callable
 import torch
 import torch.nn.functional as F
 
-from golden_mesh.arithmetic import bfloat16_dest
+from golden_mesh.arithmetic import approximations, bfloat16_dest
 from golden_mesh.arithmetic.engine import BFLOAT16, keep
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.plain import in_float32
@@ -100,7 +100,10 @@ def _look_up(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
 def _table(name: str) -> torch.Tensor:
     """The function's values of all bfloat16, by their codes, [65536]."""
     x = torch.arange(1 << 16, dtype=torch.int32).bitwise_left_shift(16).view(torch.float32)
-    return torch.where(x.isnan(), torch.nan, _KERNELS[name](x)).bfloat16()
+    if name not in _KEEP_SMALL:
+        x = torch.where(x.abs() < _NORMAL, torch.copysign(_ZERO, x), x)
+    result = torch.where(x.isnan(), OF_NAN.get(name, torch.nan), _KERNELS[name](x))
+    return torch.where(x == -torch.inf, _OF_NEGATIVE_INFINITY.get(name, result), result).bfloat16()
 
 
 @in_float32(lambda x, constant=_CONSTANT: torch.exp(x))
@@ -161,10 +164,10 @@ def gelu_by_table(x: torch.Tensor) -> torch.Tensor:
 
 
 @in_float32(F.logsigmoid)
-def log_sigmoid(x: torch.Tensor, exp: Callable = torch.exp) -> torch.Tensor:
-    """Return -softplus(-x) of float32 x: a polynomial between -4 and 4, within 4e-3."""
+def log_sigmoid(x: torch.Tensor) -> torch.Tensor:
+    """Return -softplus(-x) of float32 x: a polynomial between -4 and 4, within 4e-3, and above 4 the fast exp."""
     softplus = _polynomial(-x, _SOFTPLUS)
-    return torch.where(x > 4, -exp(-x), torch.where(x > -4, -softplus, x))
+    return torch.where(x > 4, -fast_exp(-x), torch.where(x > -4, -softplus, x))
 
 
 def _polynomial(x: torch.Tensor, coefficients: tuple[float, ...]) -> torch.Tensor:
@@ -190,6 +193,11 @@ def _erf(x: torch.Tensor) -> torch.Tensor:
 
 def _sigmoid(x: torch.Tensor) -> torch.Tensor:
     return _reciprocal(1 + short_exp(-x))
+
+
+def _infinite(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """A NaN with the sign of x is that infinity when it is packed."""
+    return torch.where(result.isnan(), torch.copysign(torch.full_like(x, torch.inf), x), result)
 
 
 def _cut(function: Callable) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -230,19 +238,35 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ASINH": _asinh,
     "ATANH": _atanh,
     "DEG2RAD": _cut(torch.deg2rad),
-    "DIGAMMA": _cut(torch.digamma),
+    "DIGAMMA": lambda x: keep(approximations.digamma(x, narrow=True), BFLOAT16),
     "ERF": _erf,
-    "ERFC": _cut(torch.erfc),
-    "ERFINV": _cut(torch.erfinv),
+    "ERFC": lambda x: keep(approximations.erfc(x), BFLOAT16),
+    "ERFINV": lambda x: keep(_infinite(approximations.erfinv(x), x), BFLOAT16),
     "EXP": lambda x: short_exp(x, _CONSTANT_OF_EXP),
     "FAST_EXP": lambda x: keep(fast_exp(x), BFLOAT16),
+    "GELU": lambda x: approximations.gelu(x, narrow=True),
     "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
     "HARDSIGMOID": _cut(F.hardsigmoid),
     "HARDSWISH": _hardswish,
     "I0": lambda x: keep(i0(x), BFLOAT16),
-    "LOGSIGMOID": lambda x: keep(log_sigmoid(x, short_exp), BFLOAT16),
+    "LOGSIGMOID": lambda x: keep(log_sigmoid(x), BFLOAT16),
+    "LGAMMA": lambda x: approximations.lgamma(x, narrow=True),
+    "LOG": torch.log,
+    "LOG10": torch.log10,
+    "LOG2": torch.log2,
     "RAD2DEG": _cut(torch.rad2deg),
+    "RECIP": torch.reciprocal,
+    "RELU6": F.relu6,
+    "RSQRT": torch.rsqrt,
     "SIGMOID": _sigmoid,
     "SILU": lambda x: x * _sigmoid(x),
+    "SIGN": torch.sign,
     "SOFTSIGN": _cut(F.softsign),
+    "TANH": torch.tanh,
 }
+# What the kernels give for NaN and -infinity where it is not torch's: they clamp, or compare by the sign.
+OF_NAN = {"ERF": 1.0, "HARDSIGMOID": 1.0, "LOGSIGMOID": 0.0, "RECIP": 0.0, "RELU6": 6.0, "SIGN": 1.0}
+OF_NAN |= {"DIGAMMA": 89.0, "ERFC": 2.018e-12, "RSQRT": -torch.inf, "SIGMOID": 1.0, "TANH": 1.0}
+_OF_NEGATIVE_INFINITY = {"GELU_TABLE": -torch.inf, "HARDSWISH": 0.0, "SILU": -torch.inf, "SOFTSIGN": -torch.inf}
+_KEEP_SMALL = {"RSQRT", "SIGN"}  # they read a subnormal's bits
+_NORMAL, _ZERO = 2.0**-126, constant(0.0)  # the least power of two that is not flushed

@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic import approximations, engine
+from golden_mesh.arithmetic.plain import in_float32
 from golden_mesh.arithmetic.vector import fast_exp, gelu_by_table, in_bfloat16_dest, log_sigmoid
 from golden_mesh.errors import GoldenError
 
@@ -57,7 +58,7 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "EXP2": lambda x: torch.exp(x.double() * math.log(2)).float(),
     "EXPM1": torch.expm1,
     "FLOOR": torch.floor,
-    "GELU": _gelu,
+    "GELU": in_float32(_gelu)(lambda x: approximations.gelu(x, narrow=False)),
     "GELU_TABLE": gelu_by_table,
     "GELU_TANH": _gelu_by_tanh,
     "GEZ": lambda x: x >= 0,
@@ -107,7 +108,7 @@ WITH_NUMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "RELU_MIN": lambda x, least: x.clamp(min=least),
     "RSUB": lambda x, number: number - x,
     "SELU": lambda x, scale, alpha: scale * F.elu(x, alpha),
-    "SOFTPLUS": F.softplus,
+    "SOFTPLUS": approximations.softplus,
     "SOFTSHRINK": F.softshrink,
     "SUB_UNARY_SFPU": torch.sub,
     "THRESHOLD": F.threshold,
@@ -122,6 +123,15 @@ def stored(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return engine.keep(result.float(), engine.BFLOAT16) if x.dtype == torch.bfloat16 else result
 
 
+_OF_NAN_IN_FLOAT32 = {
+    "ERF": 1.0,
+    "HARDSIGMOID": 1.0,
+    "LOGSIGMOID": 0.0,
+    "RECIP": 0.0,
+    "RELU6": 6.0,
+    "SIGMOID": 0.0,
+    "SIGN": 1.0,
+}
 # Strings of ttnn that differ from the enum's names.
 _STRINGS = {"swish": "SILU", "gelu_approx": "GELU_TABLE", "reciprocal": "RECIP", "logical_not": "LOGICAL_NOT_UNARY"}
 
@@ -156,6 +166,8 @@ def function(name: str, x: torch.Tensor) -> torch.Tensor:
     if kernel is not None:
         return kernel(x)
     result = PLAIN[name](wide(x))
+    if name in _OF_NAN_IN_FLOAT32 and x.is_floating_point() and math.isnan(x.sum()):
+        result = result.masked_fill(x.isnan(), _OF_NAN_IN_FLOAT32[name])
     return result.bfloat16() if x.dtype == torch.bfloat16 and result.is_floating_point() else result
 
 
@@ -180,7 +192,7 @@ def activate(x: torch.Tensor, activation: Activation | None) -> torch.Tensor:
     if name == "GELU" and not isinstance(activation, str) and params[:1] != [0]:
         name = "GELU_TABLE"  # the kernels' default
     if name in WITH_NUMBERS and params:
-        result = WITH_NUMBERS[name](wide(x), *params)
+        result = WITH_NUMBERS[name](x if name == "SOFTPLUS" else wide(x), *params)
         result = stored(result, x) if name in STORING else result
         return result.to(x.dtype) if x.is_floating_point() else result
     if name not in PLAIN or (params and name not in _PARAMETER_IS_ACCURACY):

@@ -9,9 +9,8 @@ from inspect import Parameter, Signature
 from typing import Callable
 
 import torch
-import torch.nn.functional as F
 
-from golden_mesh.arithmetic import engine, vector
+from golden_mesh.arithmetic import approximations, engine, vector
 from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import PLAIN, STORING, activate, function, stored, wide
@@ -143,13 +142,21 @@ _WITH_PARAMETERS = {
 
 def _compute(function: Callable, x: torch.Tensor, *args, name: str = "", **kwargs) -> torch.Tensor:
     """function(x) in float64, rounded as dest holds it. Integers and truth values are not rounded."""
-    kernel = in_bfloat16_dest(name.upper()) if x.dtype == torch.bfloat16 else None
-    if kernel is not None:
+    kernel = in_bfloat16_dest(name.upper()) if x.dtype == torch.bfloat16 else _IN_FLOAT32.get(name)
+    if kernel is not None and x.is_floating_point():
         return kernel(x)
     result = function(x.double(), *args, **kwargs)
     if name.upper() in STORING:
         return stored(result.float(), x) if x.is_floating_point() else result
     return as_dest(result.float(), x) if x.is_floating_point() and result.is_floating_point() else result
+
+
+_IN_FLOAT32 = {
+    "digamma": lambda x: approximations.digamma(x, narrow=False),
+    "erfc": approximations.erfc,
+    "erfinv": approximations.erfinv,
+    "lgamma": lambda x: approximations.lgamma(x, narrow=False),
+}
 
 
 def _by_rule(name: str, positional: tuple[str, ...] = (), keywords: tuple[str, ...] = ()) -> None:
@@ -219,7 +226,7 @@ def selu(input_tensor, *, scale=1.0507009873554804934193349852946, alpha=1.67325
 
 @golden("ttnn.softplus")
 def softplus(input_tensor, *, beta=1.0, threshold=20.0):
-    return _compute(lambda x: F.softplus(x, beta, threshold), input_tensor)
+    return as_dest(approximations.softplus(input_tensor, beta, threshold), input_tensor)
 
 
 def _of_torch(function: Callable) -> Callable:
