@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from models.demos.qwen25_7b.config import Recipe
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES, Split, machine
 from models.demos.qwen25_7b.tt import mesh
@@ -16,6 +17,7 @@ from models.demos.qwen25_7b.tt.mesh import describe_backend, select_backend
 # torch, transformers and ttnn make two million objects, which the collector would walk again and again while they load.
 gc.disable()
 SIZES = ("tiny", "7b")
+MARKS = {"bf16", "bfp8", "kv8", "llama_bias"}  # of a test's recipe and family
 DEFAULT_MESHES = ("N150", "N300")  # what runs unless --mesh says otherwise
 
 
@@ -77,9 +79,12 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.path.name in reasons:
             item.add_marker(pytest.mark.skip(reason=reasons[item.path.name]))
-        mesh_name = getattr(item, "callspec", None) and item.callspec.params.get("mesh_name")
-        if mesh_name:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        if mesh_name := params.get("mesh_name"):
             mark_by_machine(item, mesh_name, config.getoption("--worker-dispatch"))
+        of_recipes = {part for value in params.values() if isinstance(value, Recipe) for part in value.name.split("-")}
+        for name in MARKS & (of_recipes | {f"{params.get('family')}".replace("-", "_")}):
+            item.add_marker(name)
 
 
 def mark_by_machine(item, mesh_name: str, worker_dispatch: bool) -> None:

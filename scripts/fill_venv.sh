@@ -12,7 +12,7 @@ megabytes() {
 }
 if [ -t 2 ]; then
     before=$(megabytes)
-    while sleep 2; do printf '\r%s: %s MB' "$venv" $(($(megabytes) - before)) >&2; done &
+    while sleep 2; do printf '\r%s: %s MB new' "$venv" $(($(megabytes) - before)) >&2; done &
     trap "kill $!; echo >&2" EXIT
     trap 'exit 130' INT
 fi

@@ -11,6 +11,7 @@ pyproject.toml.
 import gc
 import importlib
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -18,8 +19,11 @@ import tempfile
 import time
 import warnings
 
+import pytest
+from _pytest.mark.expression import Expression
+
 LIBRARIES = (
-    "torch transformers.generation transformers.models.qwen2.modeling_qwen2 networkx hypothesis pytest programs".split()
+    "torch transformers.generation transformers.models.qwen2.modeling_qwen2 networkx hypothesis programs".split()
 )
 AT_ONCE = 3
 ENGINES = "tests/engine tests/vllm tests/evaluation"
@@ -28,7 +32,7 @@ MODULES = "tests/pcc/test_attention.py tests/pcc/test_decoder_layer.py tests/pcc
 LINE = "tests/pcc/test_decoder_layer.py tests/pcc/test_lm_head.py tests/pcc/test_sampler.py"
 T3K = "--mesh T3K --size tiny --queues 2 -m 'not repeat'"
 # At the 7B's dims the layer has every recipe, and its modules have fewer, on an N300. An N150 has the layer in one.
-RECIPES = "performance or lm_head or not (bf16 or bfp8)"
+RECIPES = "lm_head or not (bf16 or bfp8)"
 ALONE = "attention mlp rms_norm rotary embedding transformer long_context".split()
 WITHOUT_ALONE = " ".join(f"--ignore tests/pcc/test_{name}.py" for name in ALONE)
 
@@ -46,16 +50,16 @@ JOBS = {
     # What no other job has: a new folder of tests runs here.
     "n300": ("--mesh N300 -m 'not seven_b' " + " ".join(f"--ignore {folder}" for folder in ENGINES.split()),),
     "7b": (
-        f"--mesh N300 -m seven_b -k '{RECIPES} or decoder_layer or (attention and bfp8)'",
-        f"--mesh N150 -m 'seven_b and not repeat' -k '{RECIPES}' {WITHOUT_ALONE} tests/pcc tests/splits tests/perf",
+        f"--mesh N300 -m 'seven_b and ({RECIPES} or decoder_layer or (attention and bfp8))'",
+        f"--mesh N150 -m 'seven_b and not repeat and ({RECIPES})' {WITHOUT_ALONE} tests/pcc tests/splits tests/perf",
     ),
     "golden": ("golden_mesh --golden N300",),
     "t3k-splits": (f"{T3K} tests/splits",),
     "n150": ("--mesh N150 -m 'not (seven_b or repeat)' tests/pcc tests/accuracy tests/splits tests/perf",),
     # What differs in Qwen3 and Llama 3.
     "families": (
-        f"--mesh N300 --family qwen3 --family llama --family llama-bias {MODULES} -k 'tiny or (decoder_layer and bfp8 "
-        "and not bias)'",
+        f"--mesh N300 --family qwen3 --family llama --family llama-bias {MODULES} "
+        "-m 'not seven_b or (decoder_layer and bfp8 and not llama_bias)'",
     ),
     # A ring of four chips.
     "n150x4": ("--mesh N150x4 --size tiny --queues 2 -m 'not repeat' tests/pcc tests/splits",),
@@ -74,11 +78,11 @@ JOBS = {
     ),
     # Blackhole: slots on 11 columns of cores, two readers a bank of DRAM, rings of four and of eight.
     "blackhole": (
-        "--mesh P150 -m 'not repeat' "
-        "-k '(tiny and every_slot) or (7b and decoder_layer and bfp8 and not 32]) or kv8 or few_cores' "
+        "--mesh P150 -m 'not repeat and (every_slot and not seven_b or seven_b and decoder_layer and bfp8 and not "
+        "one_tile or kv8 or few_cores)' "
         "tests/pcc/test_attention.py tests/pcc/test_decoder_layer.py tests/pcc/test_centered_keys.py "
         "tests/pcc/test_decode_widths.py",
-        "--mesh P150x8 --queues 2 --size tiny -k together tests/splits/test_replicas.py",
+        "--mesh P150x8 --queues 2 --size tiny -m galaxy tests/splits/test_replicas.py",
         "--mesh P300 --size tiny tests/perf/test_l1.py tests/splits/test_larger_sizes.py",
     ),
     # Text from each of four replicas, the 7B's DRAM and the modeled step.
@@ -97,13 +101,27 @@ def fork(work, *arguments) -> int:
     return pid
 
 
+class EveryMarkSelects:
+    """A mark that no test has would take tests out of a job without a word. `repeat`: conftest.py decides."""
+
+    @staticmethod
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(config, items) -> None:
+        text = config.option.markexpr
+        marks = [{mark.name for mark in item.iter_markers()} for item in items]
+        chosen = Expression.compile(text or "True").evaluate
+        for name in set(re.findall(r"\w+", text)) - {"and", "or", "not", "repeat"}:
+            having = (own for own in marks if name in own)
+            if all(chosen(own.__contains__) == chosen((own - {name}).__contains__) for own in having):
+                raise pytest.UsageError(f"-m {text!r}: the mark {name} decides on no test")
+
+
 def run_pytest(words: list[str]) -> int:
     """Return pytest's status. run_python of the tests forks this process as it is now, without ttnn."""
     import programs
-    import pytest
 
     server = programs.start_server()
-    status = pytest.main(words)
+    status = pytest.main(words, plugins=[EveryMarkSelects])
     programs.stop_server(server)
     return int(status)
 

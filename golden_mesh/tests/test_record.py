@@ -204,6 +204,13 @@ def refusal(tmp_path, op) -> str:
     return str(error.value)
 
 
+@pytest.mark.skipif(Path("/dev/tenstorrent").exists(), reason="a card is here")
+def test_a_replay_without_a_device_is_one_line_that_names_the_option(launch, tmp_path):
+    torch.save(RECORD, tmp_path / "ops.pt")
+    done = launch("replay", tmp_path / "ops.pt")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "--system NAME replays" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("name", NO_OPERATIONS)
 def test_a_record_runs_ttnns_operations_alone(tmp_path, name):
     assert name in refusal(tmp_path, plain_op(op=name, arguments=[("list", ["touch ran"]), {}]))
@@ -249,6 +256,8 @@ def test_files_are_replaced_by_their_own_kind_and_whole(tmp_path):
         with pytest.raises(GoldenMeshError, match="--to .*test_ops.py: the file exists"):
             parse(["cases", "--to", f"{tests}", "-c", "0"])
     before = record.read_bytes()
+    with pytest.raises(GoldenMeshError, match="ops.pt cannot be written: No space left on device"):
+        write_whole(record, lambda part: Path("/dev/full").write_text("x"))
     with pytest.raises(KeyError):
         write_whole(record, lambda part: part.write_text("half") and {}["the disk is full"])
     assert record.read_bytes() == before and not list(tmp_path.glob(".*"))

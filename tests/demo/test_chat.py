@@ -41,18 +41,19 @@ def piped(place, lines: bytes, *options: str) -> subprocess.CompletedProcess:
 
 
 def test_a_piped_chat_whose_context_fills_up(tmp_path):
-    """A conversation runs until its context is full. A question that does not fit is refused.
+    """A conversation runs until its context is full. A question that does not fit, or is no UTF-8, is refused.
 
     /reset begins a new conversation, and a stop string ends an answer.
     """
-    lines = b"Count from 3 to 30.\nWhat is 2 + 2?\n/reset\nWhat is the capital of France?\n/exit\nunread\n"
+    lines = b"Count from 3 to 30.\nWhat is 2 + 2?\n/reset\nbad \xff\nWhat is the capital of France?\n/exit\nunread\n"
     done = piped(tmp_path, lines, "--max-seq-len", "64", "--stop", "Par")
     out, err = done.stdout.decode(), done.stderr.decode()
     assert done.returncode == 0 and re.fullmatch("cache: .* written to .*\n", err)
     turns = re.split(r"^> ", out, flags=re.MULTILINE)[1:]
     assert [turn.splitlines()[0] for turn in turns] == [
-        "Count from 3 to 30.", "What is 2 + 2?", "/reset", "What is the capital of France?", "/exit",
+        "Count from 3 to 30.", "What is 2 + 2?", "/reset", "bad \\udcff", "What is the capital of France?", "/exit",
     ]  # fmt: skip
     assert turns[0].splitlines()[1].startswith("3, 4, 5") and "the context of 64 tokens is full" in turns[0]
     assert "not taken" in turns[1] and "/reset" in turns[1] and "up to 4096" in turns[1]
-    assert turns[3].splitlines()[1] == "The capital of France is "
+    assert "no text" in turns[3] and "not taken" in turns[3]
+    assert turns[4].splitlines()[1] == "The capital of France is "

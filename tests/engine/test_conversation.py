@@ -1,4 +1,6 @@
-"""A chat's next turn begins with the ids of all earlier turns. Only new tokens are computed."""
+"""A chat's next turn begins with the ids of all earlier turns. Only new tokens are computed, and the text stays
+Hugging Face's.
+"""
 
 import os
 
@@ -6,6 +8,7 @@ import pytest
 
 from models.demos.qwen25_7b.engine.generator import Generator
 from models.demos.qwen25_7b.text.tokenizer import Conversation
+from tests.generation import greedy
 
 BLOCK = 32
 QUESTIONS = ("What is the capital of France?", "Count from 3 to 12.", "What is 2 + 2?")
@@ -21,39 +24,29 @@ def conversation(tokenizer):
     return Conversation(tokenizer, tokenizer.stop_ids)
 
 
-def answer(generator, prompt, tokenizer, stop, most):
-    stream = tokenizer.detokenizer(stop)
-    for token in generator.generate([prompt], most, stop_ids=tokenizer.stop_ids):
-        stream.add(token.id, last=token.last)
-        if stream.stopped:
-            generator.cancel(0)
-    return stream
-
-
-@pytest.mark.parametrize("stop, most", [((), 24), (("Paris",), 24), ((), 7)], ids=["whole", "stopped", "cut"])
-def test_the_next_turn_computes_only_what_is_new(conversation, replica, tokenizer, monkeypatch, stop, most):
-    generator = Generator([replica])
-    computed_chunks, real = [], replica.prefill
-    monkeypatch.setattr(
-        replica,
-        "prefill",
-        lambda batch, mode: (computed_chunks.extend((p.start, p.end) for p in batch.chunks), real(batch, mode)),
-    )
+@pytest.mark.parametrize("stop, most", [(("Paris",), 24), ((), 7)], ids=["stopped", "cut"])
+def test_the_next_turn_computes_only_what_is_new(conversation, replica, tokenizer, hf, monkeypatch, stop, most):
+    generator, chunks, real = Generator([replica]), [], replica.prefill
+    monkeypatch.setattr(replica, "prefill", lambda batch, mode: (chunks.extend(batch.chunks), real(batch, mode)))
     computed = []
     for question in QUESTIONS:
         prompt = conversation.prompt(question)
         known = len(os.path.commonprefix([computed, prompt]))
-        stream = answer(generator, prompt, tokenizer, stop, most)
-        first, end = computed_chunks.pop()
-        assert not computed_chunks and end == len(prompt)
+        stream = tokenizer.detokenizer(stop)
+        for token in generator.generate([prompt], most, stop_ids=tokenizer.stop_ids):
+            stream.add(token.id, last=token.last)
+            if stream.stopped:
+                generator.cancel(0)
+        answer = greedy(hf, prompt, most, tokenizer.stop_ids)
+        assert list(stream.ids) == (answer[: len(stream.ids)] if stream.stopped else answer)
+        chunk = chunks.pop()
+        assert not chunks and chunk.end == len(prompt)
         # Whole blocks are known. The key of the last token of a cut answer is not computed.
-        assert known - BLOCK - 1 <= first <= known
+        assert known - BLOCK - 1 <= chunk.start <= known
         conversation.add_answer(stream.text, stream.ids)
         ended = stream.ids[-1] in tokenizer.stop_ids  # the template writes this token
         computed = prompt + list(stream.ids[: len(stream.ids) - ended])
-    assert first > 0, "nothing was known"
-    (again,) = [answer(Generator([replica]), prompt, tokenizer, stop, most).ids]
-    assert again == stream.ids, "with nothing known it is another text"
+    assert chunk.start > 0, "nothing was known"
 
 
 def test_a_prompt_equals_the_templates_whole_conversation(conversation, tokenizer):
@@ -72,10 +65,6 @@ def test_a_prompt_equals_the_templates_whole_conversation(conversation, tokenize
 def test_a_text_is_cut_at_the_end_of_the_shown_text(conversation, tokenizer):
     conversation.prompt("Count.")
     conversation.add_answer("3, 4", tokenizer.hf.encode("3, 4, 5"))
-    assert tokenizer.hf.decode(conversation.prompt("On.")) == tokenizer.apply_chat_template(
-        [
-            {"role": "user", "content": "Count."},
-            {"role": "assistant", "content": "3, 4"},
-            {"role": "user", "content": "On."},
-        ]
-    )
+    texts = ("user", "Count."), ("assistant", "3, 4"), ("user", "On.")
+    turns = [{"role": role, "content": text} for role, text in texts]
+    assert tokenizer.hf.decode(conversation.prompt("On.")) == tokenizer.apply_chat_template(turns)

@@ -10,6 +10,7 @@ from models.demos.qwen25_7b.plans.grids import padded_rows
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from tests.pcc.bench import FEW_CORES, POSITIONS, UPDATE_GAIN, AttentionBench, assert_module, evened, mixed
 
+pytestmark = pytest.mark.attention
 PCC = {BF16: 0.999, BFP8: 0.999, PERFORMANCE: 0.999}
 CACHE_PCC = {BF16: 0.9999, BFP8: 0.998, PERFORMANCE: 0.998}
 
@@ -67,6 +68,7 @@ def test_decode_of_users_at_different_positions(world_of, recipe, batch):
     decode(world_of(recipe, batch), mixed(batch))
 
 
+@pytest.mark.every_slot
 @pytest.mark.make_test_on("P150")
 @pytest.mark.parametrize("batch", (5, 9, 12))
 def test_decode_with_every_slot_taken(world_of, batch):
@@ -77,6 +79,7 @@ def test_decode_with_every_slot_taken(world_of, batch):
     decode(world, mixed(world.decode.slots))
 
 
+@pytest.mark.few_cores
 def test_decode_of_32_users_on_few_cores(world_of):
     decode(world_of(BFP8, MAX_USERS, FEW_CORES), mixed(MAX_USERS))
 

@@ -71,6 +71,7 @@ def test_every_width_of_a_block_gives_one_result(mesh_device, architecture, uses
         assert (other - first).norm() < 1e-6 * first.norm(), "only the order of float32 sums may differ"
 
 
+@pytest.mark.few_cores
 @pytest.mark.chips(1)
 def test_a_result_of_few_cores_is_that_of_the_columns_that_readers_stream(mesh_device):
     """Of 72 tiles a core holds nine, and five are a reader's, were the last bank's second reader not without any."""

@@ -7,6 +7,7 @@ from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.transformer import TtDecoderLayer
 from tests.pcc.bench import AttentionBench, assert_mlp, mixed
 
+pytestmark = pytest.mark.decoder_layer
 PCC = {BF16: 0.998, BFP8: 0.998, PERFORMANCE: 0.998}
 CACHE_PCC = {BF16: 0.9999, BFP8: 0.998, PERFORMANCE: 0.998}
 
@@ -54,7 +55,7 @@ def test_decode_of_32_users(world, recipe):
         world.cache.assert_wrote(range(MAX_USERS), positions, case.written, pcc=CACHE_PCC[recipe])
 
 
-@pytest.mark.parametrize("tokens", (32, 128))
+@pytest.mark.parametrize("tokens", (pytest.param(32, marks=pytest.mark.one_tile), 128))
 def test_prefill_of_a_prompt(world, recipe, tokens, user=5):
     for i, layer in world.layers.items():
         case = world.reference.layer_prompt(i, tokens)

@@ -11,6 +11,7 @@ from models.demos.qwen25_7b.tt.transformer import TtLMHead
 from models.demos.qwen25_7b.weights.model_weights import builder
 from tests.pcc.bench import assert_module
 
+pytestmark = pytest.mark.lm_head
 PCC = {BF16: 0.9999, BFP8: 0.9997}
 
 

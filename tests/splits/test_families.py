@@ -1,5 +1,5 @@
-"""Qwen3, Llama 3 and a Llama with biases have Hugging Face's text on every split: traced or not, packed, after a cached
-prefix, under vLLM's calls.
+"""Qwen3, Llama 3 and a Llama with biases have Hugging Face's text on every split: packed, after a cached prefix, under
+the calls of vLLM's plugin.
 """
 
 import pytest
@@ -10,13 +10,13 @@ from models.demos.qwen25_7b.engine.generator import Generator
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from tests.families import assert_greedy, save
+from tests.families import NEAR_TIE, assert_greedy, save
 from tests.generation import generate
 
 # A T3K's shorter rows are those of these machines.
 pytestmark = pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K")
 NEW_TOKENS = 6
-TOKENS = 512
+SIZE = dict(users=3, max_seq_len=512)
 
 
 @pytest.fixture(scope="module", params=["qwen3", "llama", "llama-bias", "padded heads"])
@@ -27,29 +27,37 @@ def saved(request, tmp_path_factory):
     return Checkpoint.open(directory), model
 
 
-@pytest.fixture(scope="module")
-def prompts(saved) -> list[list[int]]:
-    """The last two begin alike, with whole blocks."""
-    checkpoint, _ = saved
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(checkpoint.config.vocab_size, (400,), generator=generator).tolist()
-    return [ids[:1], ids[1:34], ids[40:140], ids[150:350], ids[150:310] + ids[:9]]
-
-
-@pytest.mark.parametrize("traced", [True, pytest.param(False, marks=pytest.mark.make_test_on("N300"))])
-def test_text_is_hugging_faces(saved, prompts, mesh_device, queues, traced):
-    checkpoint, model = saved
-    if traced and not traces_available():
-        pytest.skip("no traces under slow dispatch")
-    replica = Replica.load(
-        mesh_device, checkpoint, checkpoint.config, BF16,
-        users=3, max_seq_len=TOKENS, traced=traced, queues=queues,
-    )  # fmt: skip
+def engine(mesh_device, checkpoint, prompts, queues, host_alone):
+    """Twice: the second time after cached prefixes."""
+    traced = traces_available()
+    replica = Replica.load(mesh_device, checkpoint, checkpoint.config, BF16, **SIZE, traced=traced, queues=queues)
     generator = Generator([replica])
-    for _ in range(2):  # the second time after cached prefixes
-        answers = generate(generator, prompts, NEW_TOKENS)
-        for prompt, answer in zip(prompts, answers, strict=True):
-            assert len(answer) == NEW_TOKENS
-            assert_greedy(model, prompt, answer)
-        assert len({token for answer in answers for token in answer}) > NEW_TOKENS
+    answers = [answer for _ in range(2) for answer in generate(generator, prompts, NEW_TOKENS)]
     replica.close()
+    return answers, NEAR_TIE
+
+
+def plugin(mesh_device, checkpoint, prompts, queues, host_alone):
+    from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
+    from tests.vllm.vllm_engine import Engine
+    from tests.vllm.vllm_requests import Request, start
+
+    slots = dict(slots=3, max_len=512)
+    model, caches, blocks = start(QwenForCausalLM, mesh_device, checkpoint, **slots, block=64, compile_in=host_alone)
+    served = [Request(prompt, NEW_TOKENS) for prompt in prompts]
+    answers = Engine(model, caches, blocks, 64, **slots, prefix_caching=True).serve(served)
+    model.replica.close()
+    return answers, 0.2  # weights of 8 bits
+
+
+@pytest.mark.parametrize("way", [engine, pytest.param(plugin, marks=pytest.mark.make_test_on("N300"))])
+def test_text_is_hugging_faces(saved, mesh_device, queues, host_alone, way):
+    checkpoint, model = saved
+    draw = torch.Generator().manual_seed(1)
+    ids = torch.randint(checkpoint.config.vocab_size, (400,), generator=draw).tolist()
+    prompts = [ids[:1], ids[1:34], ids[40:140], ids[150:350], ids[150:310] + ids[:9]]  # the last two begin alike
+    answers, near_tie = way(mesh_device, checkpoint, prompts, queues, host_alone)
+    for prompt, answer in zip(prompts * 2, answers):
+        assert len(answer) == NEW_TOKENS
+        assert_greedy(model, prompt, answer, near_tie)
+    assert len({token for answer in answers for token in answer}) > NEW_TOKENS

@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from models.demos.qwen25_7b.files import (
     FileError,
@@ -67,6 +69,20 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
     write_whole(file, lambda part: part.write_text("new"))
     assert file.read_text() == "new" and list(tmp_path.iterdir()) == [file]
+
+
+def test_a_full_disk_is_one_line_that_names_the_option_and_the_file(tmp_path):
+    file = tmp_path / "result.json"
+    with pytest.raises(FileError, match=f"--out {file}: cannot be written .No space left on device.; make room"):
+        write_whole(file, lambda part: Path("/dev/full").write_text("x"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_may_be_read_by_others(tmp_path):
+    """safetensors writes a file for its user alone."""
+    write_whole(tmp_path / "a", lambda part: save_file({"a": torch.zeros(1)}, part))
+    (tmp_path / "b").touch()
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
 
 
 @pytest.mark.parametrize("name", [255 * "n", 84 * "\N{EURO SIGN}" + ".py"], ids=["ascii", "of three bytes"])

@@ -9,9 +9,8 @@ def started(mesh_device, checkpoint, host_alone):
 
     Its recipe gives Hugging Face's tokens exactly.
     """
-    from vllm_requests import BLOCK, MAX_LEN, SLOTS, start
-
     from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
+    from tests.vllm.vllm_requests import BLOCK, MAX_LEN, SLOTS, start
 
     size = dict(slots=SLOTS, max_len=MAX_LEN, block=BLOCK)
     return start(QwenForCausalLM, mesh_device, checkpoint, compile_in=host_alone, **size)

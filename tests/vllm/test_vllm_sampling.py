@@ -4,12 +4,12 @@ import random
 
 import pytest
 import torch
-from vllm_engine import Engine, engine
-from vllm_requests import MAX_LEN, NEW_TOKENS, SLOTS, TTSamplingParams, greedy, requests
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.sampling import TokenCounts
 from tests.generation import sample
+from tests.vllm.vllm_engine import Engine, engine
+from tests.vllm.vllm_requests import MAX_LEN, NEW_TOKENS, SLOTS, TTSamplingParams, greedy, requests
 
 EVERYTHING = 1056  # the small checkpoint's vocabulary size: the plugin's value for top_k off
 

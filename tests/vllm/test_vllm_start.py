@@ -6,8 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from vllm_engine import Engine
-from vllm_requests import NEW_TOKENS, greedy, hf_config, requests, start
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES
 from models.demos.qwen25_7b.errors import UserError
@@ -17,6 +15,8 @@ from models.demos.qwen25_7b.plans.memory_budget import cache_tokens, memory_budg
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
+from tests.vllm.vllm_engine import Engine
+from tests.vllm.vllm_requests import NEW_TOKENS, greedy, hf_config, requests, start
 
 
 def refusal(mesh_device, checkpoint, slots=32, **options) -> str:

@@ -17,9 +17,9 @@ from itertools import count
 import numpy as np
 import torch
 import ttnn
-from vllm_requests import BLOCK, MAX_LEN, SLOTS, Request, TTSamplingParams
 
 from models.demos.qwen25_7b.engine.scheduler import BlockPool
+from tests.vllm.vllm_requests import BLOCK, MAX_LEN, SLOTS, Request, TTSamplingParams
 
 _seeds = count()
 FLOATS = "temperature", "top_p", "presence_penalty", "frequency_penalty", "repetition_penalty"

@@ -48,7 +48,7 @@ def stages(r: argparse.Namespace) -> tuple[Stage, ...]:
     if r.size == "tiny":  # smaller machines have the other splits
         tiny = ("--size", "tiny", "--tp", f"{machine(r.mesh).row}", "-m", "not seven_b")
     else:
-        text += ["tests/accuracy", "tests/splits", "tests/engine/test_generator.py"]
+        text += ["tests/accuracy", "tests/splits", "tests/engine/test_tokens.py"]
     evaluate = lambda command: (*python, f"{OURS}.evaluation", command, *here, *model, *out)
     answers = [(*evaluate("eval"), "--recipes", "bfp8,performance")]
     if r.reference:
