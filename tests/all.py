@@ -83,7 +83,8 @@ JOBS = {
         "tests/pcc/test_attention.py tests/pcc/test_decoder_layer.py tests/pcc/test_centered_keys.py "
         "tests/pcc/test_decode_widths.py",
         "--mesh P150x8 --queues 2 --size tiny -m galaxy tests/splits/test_replicas.py",
-        "--mesh P300 --size tiny tests/perf/test_l1.py tests/splits/test_larger_sizes.py",
+        "--mesh P300 --size tiny tests/perf/test_l1.py tests/splits/test_larger_sizes.py "
+        "tests/pcc/test_decoder_layer.py::test_prefill_of_a_prompt",
     ),
     # Text from each of four replicas, the 7B's DRAM and the modeled step.
     "galaxy": ("--mesh GALAXY --queues 2 -m galaxy tests/splits tests/perf",),
