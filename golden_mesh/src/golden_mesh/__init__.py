@@ -135,6 +135,7 @@ def _prepare(system: str) -> Path:
     here = scratch.shell_safe(directory)
     try:
         os.environ.update(make_environment(SYSTEMS[system], here))
+        os.environ.pop("TT_METAL_SIMULATOR", None)  # ttnn would open the simulator that it names
     except OSError as error:
         raise scratch.unusable(error) from error
     if "torch._inductor.runtime.cache_dir_utils" in sys.modules:  # transformers was imported, so torch has made one
