@@ -105,8 +105,11 @@ def test_values_beside_a_record():
 
 
 def test_one_command_runs_a_programs_operations_on_both(launch, tmp_path):
-    """What ttnn opens is another golden mesh here, as the environment says."""
-    below = {"GOLDEN_MESH": "N300", "PYTHONPATH": os.pathsep.join([EVERYWHERE, str(Path(EVERYWHERE).parents[1])])}
+    """What ttnn opens is another golden mesh here, as the environment says. The record is none of a simulator's."""
+    below = {"TT_METAL_SIMULATOR": "/nowhere/libttsim.so"} | {
+        "GOLDEN_MESH": "N300",
+        "PYTHONPATH": os.pathsep.join([EVERYWHERE, str(Path(EVERYWHERE).parents[1])]),
+    }
     done = launch("record", "--system", "N300", "--replay", "rows.json", "-c", PROGRAM, **below)
     assert done.returncode == 0 and "0 of 5 operations differ" in done.stdout, done
     rows = [json.loads(line) for line in (tmp_path / "rows.json").read_text().splitlines()]
