@@ -3,7 +3,8 @@ replaces them.
 
 Constants are fitted by logarithms, by least squares of log(price / measured) with less weight for misses above 20 %,
 and a pull to where they start: first both architectures together, then each from there. A source counts as 15 rows at
-most, since its rows are not independent. The error is that of each source's rows when the fit has not seen the source.
+most, since its rows are not independent; a benchmark or vision model as 2, since it runs at other rates than a model's
+step. The error is that of each source's rows when the fit has not seen the source.
 Rows of models' steps count in it; those of benchmarks and vision models only where a kind has no others.
 """
 
@@ -25,7 +26,7 @@ ARCHES = ("wormhole", "blackhole")
 COLUMNS = "kind", "arch", "rows", "sources", "median", "ninetieth", "constants"  # of constants.csv
 MISS = 0.2  # of the logarithm, above which a row's weight falls
 PULL, PULL_ARCH = 0.02, 0.05  # weight of a constant's distance from its start
-ROWS_A_SOURCE = 15
+ROWS_A_SOURCE, ROWS_OF_OTHERS = 15, 2
 OTHER_PROGRAMS = re.compile("GEMM_FLOPS|CCLs|tt-perf-report|PR 41522")  # sources: benchmarks and vision models
 
 
@@ -53,7 +54,8 @@ def fit(
     counts = defaultdict(int)
     for row in rows:
         counts[row.source] += 1
-    weights = np.array([1 / (1 + counts[row.source] / ROWS_A_SOURCE) for row in rows])
+    most = {source: ROWS_OF_OTHERS if OTHER_PROGRAMS.search(source) else ROWS_A_SOURCE for source in counts}
+    weights = np.array([1 / (1 + counts[row.source] / most[row.source]) for row in rows])
     first = np.log(list(start.values()))
 
     def misses(x: np.ndarray) -> np.ndarray:
