@@ -180,9 +180,20 @@ def test_a_line_where_a_class_would_replace_the_rules(model, name, rules):
     edit(model, tokenizer_class=name)
     theirs = AutoTokenizer.from_pretrained(model)
     same = all(theirs.encode(text) == tokenizer.encode(text).ids for text in TEXTS)
-    line = replaced_rules(model)
+    line = replaced_rules(model, load_tokenizer(model))
     assert (line is None) == same
     assert same or f"{type(theirs).__name__} of transformers would" in line
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+def test_a_line_where_a_class_would_replace_sentencepieces_rules(tmp_path, legacy):
+    mistral(tmp_path, legacy=legacy)
+    (tmp_path / "config.json").write_text(json.dumps(dict(model_type="llama")))
+    own, theirs = SentencePieceProcessor(model_file=f"{V3}"), AutoTokenizer.from_pretrained(tmp_path)
+    same = all(theirs.encode(text, add_special_tokens=False) == own.encode(text) for text in TEXTS)
+    line = replaced_rules(tmp_path, load_tokenizer(tmp_path))
+    assert (line is None) == same
+    assert same or f"tokenizer.model's rules are used; {type(theirs).__name__} of transformers" in line
 
 
 def test_a_checkpoint_without_a_tokenizer_config(model):

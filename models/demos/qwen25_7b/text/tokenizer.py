@@ -22,7 +22,7 @@ class ChatTokenizer:
             raise UserError(other_format(self.directory) or f"{missing}: download the checkpoint again")
         try:
             self.hf = load_tokenizer(self.directory)
-            line = replaced_rules(self.directory)
+            line = replaced_rules(self.directory, self.hf)
         except Exception as error:  # tokenizers raises a bare Exception for a truncated file
             cause = error
             while cause.__context__:  # transformers tries another way, and reports that one's failure

@@ -20,8 +20,8 @@ from ..files import read_json
 CONFIGS = "config.json", "tokenizer_config.json"
 RULES = "normalizer", "pre_tokenizer", "decoder"
 USER_DEFINED = 4  # SentencePiece's type of a piece that is never divided
-# Text that rules divide in different ways.
-PROBE = " It's 2024:  DON'T, 12345\n\n\té e\u0301 ﬁ 東京 x_1 "
+PROBE = "It's 2024:  DON'T, 12345\n\n\té e\u0301 ﬁ 東京 x_1 "
+PROBES = PROBE, f" {PROBE}"  # text that rules divide in different ways
 
 
 def load_tokenizer(directory: Path) -> Any:
@@ -50,24 +50,36 @@ def load_tokenizer(directory: Path) -> Any:
     return hf
 
 
-def replaced_rules(directory: Path) -> Optional[str]:
-    """A line for a checkpoint whose rules the installed transformers would replace; None where it would keep them."""
-    if not (directory / "tokenizer.json").exists():
+def replaced_rules(directory: Path, hf: Any) -> Optional[str]:
+    """A line for a checkpoint whose rules the installed transformers would replace; None where it would keep them.
+
+    hf: the checkpoint's, of load_tokenizer.
+    """
+    fields = _fields(directory)
+    file = "tokenizer.json" if (directory / "tokenizer.json").exists() else "tokenizer.model"
+    try:
+        if file == "tokenizer.json":
+            own = _without_vocabulary(directory)
+            theirs = _of_class_alone(directory, fields, own)
+            same = _pieces(theirs.backend_tokenizer) == _pieces(own)
+        else:
+            theirs = _of_class(directory, fields)
+            same = all(theirs.tokenize(text) == hf.tokenize(text) for text in PROBES)
+    except Exception:  # that class needs a vocabulary, or cannot be loaded
         return None
-    own = _without_vocabulary(directory)
+    name = type(theirs).__name__
+    line = f"{directory}: {file}'s rules are used; {name} of transformers would divide text in another way"
+    return None if same else line
+
+
+def _of_class_alone(directory: Path, fields: Mapping[str, Any], rules: Tokenizer) -> Any:
+    """The tokenizer that AutoTokenizer chooses, of rules without a vocabulary."""
     with TemporaryDirectory() as folder:
         for name in CONFIGS:
             if (directory / name).exists():
                 shutil.copy(directory / name, folder)
-        own.save(f"{folder}/tokenizer.json")
-        try:
-            theirs = _of_class(Path(folder), _fields(directory))
-        except Exception:  # a class that needs a vocabulary, or cannot be loaded
-            return None
-    if _pieces(theirs.backend_tokenizer) == _pieces(own):
-        return None
-    name = type(theirs).__name__
-    return f"{directory}: tokenizer.json's rules are used; {name} of transformers would divide text in another way"
+        rules.save(f"{folder}/tokenizer.json")
+        return _of_class(Path(folder), fields)
 
 
 def _of_5() -> bool:
@@ -101,7 +113,8 @@ def _of_class(directory: Path, fields: Mapping[str, Any]) -> Any:
     # AutoTokenizer of 4.57 returns the same class, but its import takes longer than torch's.
     of_model = "Llama" if fields.get("model_type") in ("llama", "mistral") else "Qwen2"
     name = f"{fields.get('tokenizer_class') or f'{of_model}Tokenizer'}".removesuffix("Fast") + "Fast"
-    if not (directory / "tokenizer.json").exists() and name != "GPT2TokenizerFast":
+    files = {file.name for file in directory.glob("tokenizer.*")}
+    if not files & {"tokenizer.json", "tokenizer.model"} and name != "GPT2TokenizerFast":
         name = "Qwen2TokenizerFast"  # vocab.json and merges.txt, which no plain class reads
     kind = getattr(transformers, name, transformers.PreTrainedTokenizerFast)
     return kind.from_pretrained(directory, local_files_only=True, **_options(fields))
@@ -117,9 +130,9 @@ def _without_vocabulary(directory: Path) -> Tokenizer:
 
 
 def _pieces(tokenizer: Tokenizer) -> list[Any]:
-    """How PROBE is divided before the vocabulary is used, and whether a whole piece is looked up before merges."""
+    """How PROBES are divided before the vocabulary is used, and whether a whole piece is looked up before merges."""
     pieces: list[Any] = [getattr(tokenizer.model, "ignore_merges", False)]
-    for text in (PROBE, PROBE.lstrip()):
+    for text in PROBES:
         if tokenizer.normalizer is not None:
             text = tokenizer.normalizer.normalize_str(text)
         if tokenizer.pre_tokenizer is not None:
