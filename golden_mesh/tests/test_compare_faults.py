@@ -120,6 +120,29 @@ def test_tables_and_masks_hide_nothing(comparison, golden, fault):
     assert line.count("test_compare_faults.py:") == 2  # the operation's line, and its caller
 
 
+@pytest.mark.parametrize("stale", (False, True))
+def test_a_trace_that_reads_a_stale_input_is_named_though_the_warm_up_was_right(comparison, golden, stale):
+    import ttnn
+
+    torch.manual_seed(0)
+    mlp, x = Mlp(), torch.randn(1, ROWS, WIDTH)
+    with golden_mesh.reference(mlp), torch.no_grad():
+        mlp(x)
+    right, other = golden.put(x[None]), golden.put(noise(ROWS, WIDTH, seed=5)[None, None])
+    bias = golden.put(mlp.up.bias.detach().reshape(1, 1, 1, -1))
+    up, down = (golden.put(part.weight.detach().T[None, None]) for part in (mlp.up, mlp.down))
+    run = lambda x: ttnn.linear(ttnn.silu(ttnn.linear(x, up, bias=bias)), down)  # noqa: E731
+    run(right)
+    run(other)
+    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
+    run(other if stale else right)
+    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
+    ttnn.execute_trace(golden.device, trace, cq_id=0, blocking=True)
+    ttnn.release_trace(golden.device, trace)
+    assert ("an earlier run gives values" in comparison.bracket()[0]) == stale
+    assert ("every output of its modules is given" in comparison.bracket()[0]) != stale
+
+
 def test_an_error_of_full_memory_lists_the_live_buffers(golden):
     import ttnn
 

@@ -157,7 +157,7 @@ REFUSED = {
     "replay nowhere.pt": "no record 'nowhere.pt'",
     f"replay {__file__} --calls -1": "--calls: 0 or a larger number is needed, got '-1'",
     "replay": "the following arguments are required: FILE",
-    f"replay {__file__} --json none/rows.json": "none/rows.json cannot be written",
+    f"replay {__file__} --json none/rows.jsonl": "none/rows.jsonl cannot be written",
     f"compare --html {__file__} -c 0": "--html .*test_launcher.py: the file exists",
     f"compare --json {__file__} {__file__}": "--json .*test_launcher.py: the file exists",
     "compare --json new.txt --html ./new.txt -c 0": "new.txt is the file of --json",

@@ -213,3 +213,19 @@ with ttnn.create_mesh_device(ttnn.MeshShape(1, 2)) as whole:
 )
 def test_each_mesh_has_its_own_memory(run_as, program, printed):
     assert run_as("N300", program).splitlines()[-1] == printed
+
+
+def test_an_empty_tensor_outlives_others_at_its_address(golden):
+    a, b = (golden.put(torch.zeros(0, 3)) for _ in range(2))
+    c = ttnn.multiply(a, b)
+    ttnn.deallocate(a)
+    assert golden.holds(c, torch.zeros(0, 3)) and golden.holds(b, torch.zeros(0, 3))
+    assert golden.holds(ttnn.concat([b, golden.full(1.0, 2, 3)], 0), 1)
+
+
+@pytest.mark.parametrize("a, b", [((3, 0), (0, 5)), ((2, 3, 0), (2, 0, 5)), ((0, 4), (4, 5)), ((3, 4), (4, 0))])
+def test_a_matmul_of_empty_tensors_is_zero(golden, a, b):
+    x, y = (golden.put(torch.ones(shape)) for shape in (a, b))
+    want = torch.ones(a) @ torch.ones(b)
+    assert golden.holds(ttnn.matmul(x, y), want)
+    assert golden.holds(ttnn.linear(x, y, bias=golden.full(1.0, 1, b[-1])), want + 1)

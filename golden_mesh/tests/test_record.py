@@ -58,10 +58,10 @@ def replay(launch, tmp_path):
     """replay(calls): the rows of a replay on the golden mesh."""
 
     def replay(calls: int):
-        options = ("--json", "rows.json", "--calls", calls)
+        options = ("--json", "rows.jsonl", "--calls", calls)
         done = launch("replay", "--system", "N300", "ops.pt", *options)
         assert done.returncode in (0, 1), done.stderr
-        return [json.loads(line) for line in (tmp_path / "rows.json").read_text().splitlines()]
+        return [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
 
     return replay
 

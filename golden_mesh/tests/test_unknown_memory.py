@@ -125,3 +125,39 @@ def test_rows_written_at_unknown_positions_leave_the_cache_unknown(golden, empty
     ttnn.experimental.paged_update_cache(cache, rows, update_idxs_tensor=positions)
     ttnn.fill_cache(cache, golden.full(5, 1, 1, 64, 32), 0)
     refused(golden, cache, "ttnn.experimental.paged_update_cache read .*INT32")
+
+
+# Calls with outputs of the caller, new(*shape), that nothing wrote; x(*shape) is an input.
+OUTPUTS = [
+    "moreh_layer_norm(x(2, 32, 64), 1, 1e-5, x(1, 64), x(1, 64), mean=new(2, 32), rstd=new(2, 32))",
+    "moreh_layer_norm(x(2, 32, 64), 1, rstd=new(2, 32))",
+    "moreh_group_norm(x(1, 4, 32, 32), 2, are_required_outputs=(True, True, True), mean=new(1, 1, 1, 2), "
+    "rstd=new(1, 1, 1, 2))",
+    "moreh_layer_norm_backward(x(2, 32, 64), x(2, 32, 64), x(2, 32), x(2, 32), 1, gamma=x(1, 64), "
+    "input_grad=new(2, 32, 64), gamma_grad=new(1, 64), beta_grad=new(1, 64))",
+    "moreh_dot_backward(x(1, 1, 1, 1), x(1, 1, 1, 64), x(1, 1, 1, 64), input_grad=new(1, 1, 1, 64), "
+    "other_grad=new(1, 1, 1, 64))",
+    "moreh_sgd(x(1, 1, 32, 64), x(1, 1, 32, 64), None, new(1, 1, 32, 64), momentum_initialized=False)",
+    "full_like(x(1, 1, 32, 64), 3.0, optional_tensor=new(1, 1, 32, 64))",
+    "add(x(1, 1, 32, 64), 1.0, output_tensor=new(1, 1, 32, 64))",
+]
+
+
+@pytest.mark.parametrize("call", OUTPUTS, ids=lambda call: call.split("(")[0])
+def test_an_output_of_the_caller_is_not_read(golden, empty, call):
+    results = eval(f"ttnn.{call}", {"ttnn": ttnn, "x": lambda *s: golden.full(0.5, *s), "new": empty})
+    for result in results if isinstance(results, (list, tuple)) else [results]:
+        assert result is None or all(values.isfinite().all() for values in golden.get(result))
+
+
+def test_a_tensor_that_is_input_and_output_is_read(golden):
+    """The momentum's buffer 0.5, written in place: 0.9 * 0.5 + 1."""
+    x, buffer = golden.full(1.0, 1, 1, 32, 64), golden.full(0.5, 1, 1, 32, 64)
+    ttnn.moreh_sgd(x, x, buffer, None, buffer, 0.1, 0.9, momentum_initialized=True)
+    assert golden.holds(buffer, torch.full((1, 1, 32, 64), 1.45).bfloat16())
+
+
+def test_the_librarys_error_for_wrong_arguments_comes_through(golden, empty):
+    """Its message prints the tensors."""
+    with pytest.raises(TypeError, match="relu_bw"):
+        ttnn.relu_bw(golden.full(1.0), golden.full(1.0), input_grad=empty())

@@ -32,6 +32,19 @@ def is_default(function: Callable, name: str, value: Any) -> bool:
     return any(equal(value, default) for default in defaults)
 
 
+def named(function: Callable, args: tuple, kwargs: dict) -> dict[str, tuple[str | int, Any, Any]]:
+    """Return (key in args or kwargs, value, default) of each argument, by the names of the first overload that takes
+    them all.
+    """
+    for found in overloads(function):
+        places = [name for name, parameter in found.items() if not parameter.keyword_only]
+        if len(args) <= len(places) and kwargs.keys() <= found.keys():
+            given = {name: (place, value) for place, (name, value) in enumerate(zip(places, args))}
+            given |= {name: (name, value) for name, value in kwargs.items()}
+            return {name: (*given[name], found[name].default) for name in found if name in given}
+    return {}
+
+
 def equal(value: Any, default: Any) -> bool:
     """Return whether two values of a parameter are equal. Tensors equal nothing: their `==` is an operation."""
     import ttnn  # golden_mesh imports this module before it activates

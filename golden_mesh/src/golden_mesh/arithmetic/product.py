@@ -76,6 +76,8 @@ def product(
     is the choice of ttnn's own program configs. biased: a bias is added to the sum in L1. Without a bias the last
     block starts from that sum instead.
     """
+    if 0 in (*a.shape, *b.shape):
+        return torch.zeros(*common_shape(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     if not kernel.in_l1:
         block = a.shape[-1]  # more tiles than there are
     block = block or _default_block(a.shape[-1])

@@ -133,7 +133,7 @@ class Comparison:
                     self.copy(slot)
         finally:
             self.mirrors = True
-        inputs = {self._makers.get(_address(slot)) for slot in step.inputs} - {None}
+        inputs = {self._makers.get(_address(slot)) for slot in step.reads if slot is not None} - {None}
         for slot in written:
             self._makers.pop(_address(slot), None)
         if scratch is not None and scratch.results:

@@ -6,6 +6,7 @@ shards. Zeros do not count, since padding is zeros. Nor do the large numbers of 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Iterable, Iterator, NamedTuple, Optional
 
@@ -33,14 +34,14 @@ class Bracket(NamedTuple):
 class Reference(Values):
     """The values of the modules, and which of them the rows of compare.Comparison give."""
 
-    distances: dict[int, float] = field(default_factory=dict)  # value that a row gives -> from the nearest row
+    given: dict[int, dict[int, float]] = field(default_factory=dict)  # row -> the values that it gives, distances
     covered: dict[int, torch.Tensor] = field(default_factory=dict)  # value -> the distance of each of its rows
     results: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)  # of a row -> norm, distance
     _indexed: tuple[int, list[RowIndex]] = (0, [])
 
     def forget_rows(self) -> None:
         """Begin with another program's rows."""
-        for each in (self.distances, self.covered, self.results):
+        for each in (self.given, self.covered, self.results):
             each.clear()
         self._indexed = 0, []
 
@@ -80,14 +81,14 @@ class Reference(Values):
 
     def look_up(self, row, results: list[list[torch.Tensor]]) -> None:
         """Note which values the row gives, whole or in part. results: the float32 stream of each, by chip."""
-        names = []
+        names, given = [], self.given.setdefault(row.number, {})
         for chips in results:
             distinct = list({id(value): value for value in chips}.values())
             found = self.find(_readings(distinct))
             parts = [] if found else self.find_part(_readings(distinct))
             found, part = found or self._cover(parts), {number: rows for number, rows, _ in parts}
             for number, distance in found.items():
-                self.distances[number] = min(distance, self.distances.get(number, distance))
+                given[number] = min(distance, given.get(number, distance))
             nearest = min((*found.values(), *(distance for *_, distance in parts)), default=_FAR)
             norm = Fingerprint(next(_readings(distinct))).x.norm().item()
             self.results[row.number, len(names)] = norm, nearest
@@ -111,23 +112,56 @@ class Reference(Values):
 
     def bracket(self, rows: list) -> Optional[Bracket]:
         """None: no row gives a value of the reference, or no value is missing."""
-        distances, anchored = self._spread(), set()
+        found: dict[int, float] = {}  # value -> from the nearest row
+        for row in rows:
+            for number, distance in self.given.get(row.number, {}).items():
+                found[number] = min(distance, found.get(number, distance))
+        distances, anchored = self._spread(found), set()
         for number, value in enumerate(self.values):
-            if number in self.distances or value.parents & anchored:
+            if number in found or value.parents & anchored:
                 anchored.add(number)
         left = [n for n, v in enumerate(self.values) if v.is_output and distances[n] > 1]
         missing = next((self.values[n] for n in left if n in anchored), None)
-        if missing is None or not self.distances:
+        if missing is None or not found:
             return None
         last, suspects = self._suspects(rows)
         return Bracket(last, missing, suspects, [self.values[n] for n in left if distances[n] < _FAR])
 
-    def _spread(self) -> list[float]:
+    def _repeated(self, rows: list) -> list:
+        """The rows of runs that a later run repeats and that give values which the later one does not.
+
+        A run is rows that are connected by what they read. A later run repeats it if it has more than half of its
+        lines, operations and tensors of the host.
+        """
+        on_host = {row.number for row in rows if row.op == FROM_HOST}
+        runs: dict[int, list] = {}  # row -> the rows of its run
+        for row in rows:
+            if row.number in on_host:
+                continue
+            run = runs[row.number] = [row]
+            for number in {number for number, _ in row.inputs} - on_host:
+                other = runs.get(number, run)
+                if other is not run:
+                    run += other
+                    runs.update((each.number, run) for each in other)
+        key = lambda row: (row.site[:2], row.op, row.slot.shape, *sorted({n for n, _ in row.inputs} & on_host))  # noqa: E731
+        last = {key(row): runs[row.number] for row in rows if row.number not in on_host}
+        values = lambda run: {number for row in run for number in self.given.get(row.number, ())}  # noqa: E731
+        repeated = []
+        for run in {id(run): run for run in runs.values()}.values():
+            later = [last[key(row)] for row in run]
+            again, count = Counter(map(id, later)).most_common(1)[0]
+            again = next(other for other in later if id(other) == again)
+            if again is not run and 2 * count > len(run) and values(again) < values(run):
+                repeated += run
+        return repeated
+
+    def _spread(self, found: dict[int, float]) -> list[float]:
         """The distance of each value, in tolerances, as far as given values show it. Infinite: nothing shows it.
 
         A sum that is equal within a tolerance shows a part of a tenth of its norm within ten tolerances.
         """
-        distances = [self.distances.get(number, _FAR) for number in range(len(self.values))]
+        distances = [found.get(number, _FAR) for number in range(len(self.values))]
         for number in reversed(range(len(self.values))):  # children come after their parents
             value = self.values[number]
             for parent in value.parents:
@@ -178,9 +212,14 @@ class Reference(Values):
         """The bracket as text."""
         if not self.values:
             return []
+        earlier = {row.number for row in self._repeated(rows)}
+        rows = [row for row in rows if row.number not in earlier]
         found, nothing = self.bracket(rows), []
         if not any(any(row.found) for row in rows if row.op != FROM_HOST):
-            nothing = ["reference: no operation gives a value of it: the inputs or the weights may differ"]
+            nothing = ["reference: an earlier run gives values of it, the last one of the same lines none"] * bool(
+                earlier
+            )
+            nothing = nothing or ["reference: no operation gives a value of it: the inputs or the weights may differ"]
         if found is None:
             every = ["reference: every output of its modules is given, or something computed of it"]
             if nothing:

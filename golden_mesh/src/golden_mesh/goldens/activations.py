@@ -157,6 +157,11 @@ def wide(value):
     return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
+def beside_integers(number: float) -> int:
+    """A number as a kernel of integers has it: the library hands it over as a float32, and it is cut."""
+    return int(torch.tensor(float(number)))
+
+
 Activation = "str | ttnn.UnaryOpType | ttnn.UnaryWithParam | tuple[ttnn.UnaryOpType, float]"
 
 
@@ -191,6 +196,8 @@ def activate(x: torch.Tensor, activation: Activation | None) -> torch.Tensor:
         name = "FAST_EXP"
     if name == "GELU" and not isinstance(activation, str) and params[:1] != [0]:
         name = "GELU_TABLE"  # the kernels' default
+    if not x.is_floating_point():
+        params = [beside_integers(number) for number in params]
     if name in WITH_NUMBERS and params:
         result = WITH_NUMBERS[name](x if name == "SOFTPLUS" else wide(x), *params)
         result = stored(result, x) if name in STORING else result

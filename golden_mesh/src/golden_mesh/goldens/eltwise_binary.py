@@ -20,7 +20,8 @@ from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.activations import activate_all, wide
+from golden_mesh.goldens.activations import activate_all, beside_integers, wide
+from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
 
 BLOCK_FLOATS = {ttnn.bfloat8_b, ttnn.bfloat4_b}
@@ -35,6 +36,11 @@ def _tensor(value: Operand, other: Operand) -> torch.Tensor:
     if isinstance(value, int) or not isinstance(other, torch.Tensor) or other.dtype != torch.bfloat16:
         return torch.full((), value, dtype=torch.float32 if isinstance(value, float) else other.dtype)
     return torch.tensor(value).bfloat16()
+
+
+def _whole(value: Operand, other: Operand) -> Operand:
+    integers = isinstance(other, torch.Tensor) and not other.is_floating_point()
+    return beside_integers(value) if integers and isinstance(value, float) else value
 
 
 def _operand(x: torch.Tensor, activations, in_float32: bool, dtype) -> torch.Tensor:
@@ -57,7 +63,11 @@ def compute(
     dtypes: of the operands that are tensors, by their names, a first.
     """
     a_dtype, b_dtype = [*(dtypes or {}).values(), None, None][:2]
+    if out_dtype is None or "INT" in out_dtype.name:
+        a, b = _whole(a, b), _whole(b, a)
     a, b = _tensor(a, b), _tensor(b, a)
+    if a.is_floating_point() != b.is_floating_point() and torch.bfloat16 in (a.dtype, b.dtype):
+        a, b = a.bfloat16(), b.bfloat16()  # the library casts the integers
     in_float32 = torch.float32 in (a.dtype, b.dtype) or out_dtype == ttnn.float32
     a = _operand(a, a_activations, in_float32, a_dtype)
     b = _operand(b, b_activations, in_float32, b_dtype)
@@ -190,6 +200,12 @@ def _xlogy(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return engine.keep(product.masked_fill((a == 0) & ~b.isnan(), 0), engine.BFLOAT16)
 
 
+def least_common_multiple(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if (largest := max(int(x.long().abs().max()) for x in (a, b))) >= 1 << 15:
+        meet("lcm beyond 32767", "ttnn.lcm", f"{largest}")
+    return torch.lcm(a.long(), b.long())
+
+
 _ENGINE = {
     torch.add: engine.add_in_float32_dest,
     torch.sub: engine.subtract_in_float32_dest,
@@ -240,7 +256,7 @@ for _name, _function in {
     "gt": torch.gt,
     "ge": torch.ge,
     "gcd": _in_long(torch.gcd),
-    "lcm": _in_long(torch.lcm),
+    "lcm": least_common_multiple,
     "ldexp": torch.ldexp,
     "logaddexp": in_double(torch.logaddexp),
     "logaddexp2": in_double(torch.logaddexp2),

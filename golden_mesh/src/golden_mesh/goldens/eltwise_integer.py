@@ -3,7 +3,7 @@
 Quantization works for a whole tensor or, along an axis, for each channel.
 
 torch's int32 holds uint16, and its int64 holds uint32. The packer cuts off the other bits. A shift by 32
-places or more, or by a negative number, gives zero. The arithmetic right shift then gives the sign.
+places or more, or by a negative number, gives zero.
 """
 
 from typing import Callable
@@ -36,8 +36,8 @@ def left_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 
 def arithmetic_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    shifted = x.long() >> places.clamp(0, BITS - 1).long()
-    return torch.where(places >= 0, shifted, 0).to(x.dtype)
+    """The sign fills the places."""
+    return _shifted(torch.bitwise_right_shift, x, places).to(x.dtype)
 
 
 def logical_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
@@ -110,7 +110,11 @@ def bitcast(input_tensor, dtype, *, dtypes):
         bits = input_tensor.view(holder)
     else:
         bits = input_tensor.long().to(holder)  # wraps round
-    return bits.view(_FLOATS[target]) if target in _FLOATS else bits
+    if target not in _FLOATS:
+        return bits
+    x = bits.view(_FLOATS[target])  # dest has no denormals and no NaN
+    x = torch.where(x.isnan(), torch.copysign(torch.full_like(x, torch.inf), x), x)
+    return torch.where(x.abs() < torch.finfo(x.dtype).tiny, 0, x)
 
 
 Parameter = "torch.Tensor | float | int"

@@ -12,7 +12,7 @@ from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.activations import activate, wide
+from golden_mesh.goldens.activations import activate, beside_integers, wide
 from golden_mesh.goldens.eltwise_binary import Operand, compute, quotient, remainder_by_trunc, squared_difference
 from golden_mesh.goldens.eltwise_unary import as_dest, gelu
 from golden_mesh.registry import golden
@@ -24,6 +24,8 @@ def _in_float32(function: Callable, *operands: Operand) -> torch.Tensor:
     Integers stay integers. Numbers are not rounded.
     """
     tensors = [x for x in operands if isinstance(x, torch.Tensor)]
+    if not any(x.is_floating_point() for x in tensors):
+        operands = [x if isinstance(x, torch.Tensor) else beside_integers(x) for x in operands]
     widest = next((x for x in tensors if x.dtype == torch.float32), tensors[0])
     return as_dest(function(*(wide(x) for x in operands)), widest)
 
@@ -97,7 +99,7 @@ def fmod(input_tensor_a, input_tensor_b=None, *, scalar=None):
 @golden("ttnn.addcmul")
 def addcmul(input_a, input_b, input_c, *, value=1.0):
     """a + value * b * c"""
-    return _in_float32(lambda a, b, c: a + value * b * c, input_a, input_b, input_c)
+    return _in_float32(lambda a, b, c, value: a + value * b * c, input_a, input_b, input_c, value)
 
 
 @golden("ttnn.addcdiv")
@@ -165,7 +167,9 @@ def polyval(input_tensor_a, coeffs, *, out):
 
 
 def _packed(function: Callable, a, b, dtype: ttnn.DataType) -> torch.Tensor:
-    """An op of two operands, as its result of `dtype` holds it."""
+    """An op of two operands, as its result of `dtype` holds it. Integers stay integers."""
+    if isinstance(b, torch.Tensor) and not (a.is_floating_point() or b.is_floating_point()):
+        return function(a.long(), b.long())
     return pack(compute(function, a, b, (), (), (), dtype, {"a": dtype, "b": dtype}), dtype)
 
 
@@ -173,7 +177,7 @@ def _packed(function: Callable, a, b, dtype: ttnn.DataType) -> torch.Tensor:
 def outer(input_tensor_a, input_tensor_b):
     """All products of the elements of the last dimensions: [..., N], [..., M] -> [..., N, M]."""
     a, b = input_tensor_a.unsqueeze(-1), input_tensor_b.unsqueeze(-2)
-    return _packed(torch.mul, a, b, _dtype(input_tensor_a)) if a.is_floating_point() else a * b
+    return _packed(torch.mul, a, b, _dtype(input_tensor_a))
 
 
 _REDUCTIONS = {"NONE": lambda x: x, "SUM": torch.sum, "MEAN": torch.mean}

@@ -13,7 +13,7 @@ import torch
 from golden_mesh.arithmetic import approximations, engine, vector
 from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.activations import PLAIN, STORING, activate, function, stored, wide
+from golden_mesh.goldens.activations import PLAIN, STORING, activate, beside_integers, function, stored, wide
 from golden_mesh.registry import golden
 from golden_mesh.versions import library_golden
 
@@ -94,11 +94,10 @@ def gelu(input_tensor, *, variant=None, fast_and_approximate_mode=False):
 
 @golden("ttnn.where")
 def where(predicate, true_value, false_value):
-    """A number reaches the kernel as a float32, beside integers, too."""
     tensors = [x for x in (true_value, false_value) if isinstance(x, torch.Tensor)]
     if tensors and not tensors[0].is_floating_point():
         true_value, false_value = (
-            x if isinstance(x, torch.Tensor) else int(torch.tensor(float(x))) for x in (true_value, false_value)
+            x if isinstance(x, torch.Tensor) else beside_integers(x) for x in (true_value, false_value)
         )
     return torch.where(predicate != 0, wide(true_value), wide(false_value))
 

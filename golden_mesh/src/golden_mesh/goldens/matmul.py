@@ -68,7 +68,7 @@ def _block(a, b, kernel: Kernel, formats, configs, chip, program_config=None, co
 
     formats: of a, b and the result, and of a bias that the kernel adds. configs: memory configs of a, b and the result.
     """
-    if program_config is not None or chip is None:
+    if program_config is not None or chip is None or 0 in (*a.shape, *b.shape):
         return getattr(program_config, "in0_block_w", None)
     m, k, n = (-(-size // ttnn.TILE_SIZE) for size in (*a.shape[-2:], b.shape[-1]))
     batches = a.shape[:-2].numel(), b.shape[:-2].numel()

@@ -6,6 +6,7 @@ from typing import Callable
 
 import torch
 import torch.nn.functional as F
+import ttnn
 
 from golden_mesh.arithmetic import bfloat16_dest, engine, packer, special
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
@@ -51,6 +52,12 @@ def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float):
     each. The last step has the factor.
     """
     factor = _factor(scalar, x.dtype)
+    if not x.is_floating_point():
+        total = x.long().sum(dims, keepdim)
+        if factor != 1:  # the kernel's integer goes through a float32
+            dtype = ttnn.int32 if x.dtype == torch.int32 else ttnn.uint32
+            total = packer.typecast(packer.pack(total, dtype).float() * factor, dtype)
+        return total
     if x.dtype != torch.bfloat16:
         total = wide(x).sum(dims, keepdim)
         return total if factor == 1 else total * factor

@@ -133,6 +133,16 @@ HAZARDS = {
         f"tt-metal issue 53765, and {SIMULATED}",
         'ttnn.div(a, b, rounding_mode="floor")',
     ),
+    "integers in a kernel of floats": Hazard(
+        "the kernel reads the bits of integers as floats, so the results are arbitrary",
+        f"{SIMULATED}: 7 + 3 * 2 = 7",
+        "typecast to float32 before, or write the operation as others (add, multiply)",
+    ),
+    "lcm beyond 32767": Hazard(
+        "the kernel multiplies 15 bits by 16",
+        f"{SIMULATED}: lcm(16777217, 16777217) = 16776961",
+        "compute it on the host, or divide the product by ttnn.gcd",
+    ),
     "tosa_scatter beyond 65535": Hazard(
         "the index becomes a UINT16, so the row 65536 lower is written",
         f"tt-metal issue 56398, and {SIMULATED}",

@@ -14,7 +14,15 @@ import ttnn
 from golden_mesh.errors import GoldenError, missing
 from golden_mesh.hazards import checks as hazard_checks
 from golden_mesh.mesh import buffers, config_fields, meshes
-from golden_mesh.mesh.arguments import ON_HOST, host_tensor_refused, on_device, shape_of, substitute, tensors_in
+from golden_mesh.mesh.arguments import (
+    ON_HOST,
+    host_tensor_refused,
+    on_device,
+    shape_of,
+    substitute,
+    tensors_in,
+    without_outputs,
+)
 from golden_mesh.mesh.buffers import bank_bytes
 from golden_mesh.mesh.memory import Slot, identity
 from golden_mesh.mesh.steps import Step, memory, run
@@ -86,6 +94,11 @@ class _Depth(threading.local):
 _depth = _Depth()
 
 
+def inside() -> bool:
+    """Whether an operation is under way."""
+    return bool(_depth.inside)
+
+
 def call(operation, *args, **kwargs):
     """Replaces OPERATION.__call__."""
     name = operation.python_fully_qualified_name
@@ -149,6 +162,10 @@ def call(operation, *args, **kwargs):
     if programs is not None and device.num_program_cache_entries() != programs:
         traces.refuse(f"{name} compiled a new program", "run the same calls once before capturing")
 
+    places = {_place(s) for s in written if 0 not in s.shape}.intersection(map(_place, slots.values()))
+    if places and not (golden.writes or golden.view):
+        unwritten = {tensor for tensor, s in slots.items() if _place(s) in places and memory.is_unknown(s)}
+        args, kwargs = without_outputs(operation.function, args, kwargs, lambda x: identity(x) in unwritten)
     read: dict[Slot, None] = {}  # in order
 
     def slot(tensor):

@@ -115,6 +115,8 @@ class GoldenMemory:
         self, slot: Slot, values: list[torch.Tensor | None], unknown: str | None = None, padding: float | None = None
     ) -> None:
         """Put one value a chip at the slot. Every other entry that overlaps it is removed."""
+        if 0 in slot.shape:  # all empty tensors have one address
+            return
         kind = identity(slot.buffer_type)
         for device, value in zip(slot.devices, values, strict=True):
             region = self._regions.get((device, kind))
@@ -134,7 +136,7 @@ class GoldenMemory:
 
         as_codes: return BlockFloats where the memory holds them.
         """
-        if as_codes and slot.part is None:
+        if as_codes and 0 not in slot.shape and slot.part is None:
             entries = [self._held(device, slot) for device in slot.devices]
             if all(isinstance(e.value, BlockFloats) and e.value.shape == slot.shape for e in entries):
                 return [entry.value for entry in entries]
@@ -142,7 +144,7 @@ class GoldenMemory:
 
     def padding(self, slot: Slot) -> float | None:
         """Return the value in the padding of the slot's tiles, on all of its chips. None: unknown, or a view."""
-        if slot.part is not None:  # it may begin inside of its tensor's memory
+        if slot.part is not None or 0 in slot.shape:  # it may begin inside of its tensor's memory
             return None
         found = {
             entry.padding if entry.value is not None and _same_tiles(entry.value, slot) else None
@@ -150,8 +152,15 @@ class GoldenMemory:
         }
         return found.pop() if len(found) == 1 else None
 
+    def is_unknown(self, slot: Slot) -> bool:
+        """Whether a chip's memory at the slot was never written, or not all of it."""
+        whole = slot.part.whole if slot.part is not None else slot
+        return any(self._held(device, whole).unknown is not None for device in whole.devices)
+
     def writable(self, slot: Slot) -> list[torch.Tensor]:
         """Return the values for an op that writes to the slot without reading it. Unknown elements are marks."""
+        if 0 in slot.shape:
+            return self._read(slot, known=False)
         target = slot.part.whole if slot.part is not None else slot
         missing = [d for d in target.devices if self._entry(d, target).value is None]
         marks = unwritten(target) if missing else None
@@ -164,6 +173,8 @@ class GoldenMemory:
 
         unknown: why the written values are unknown, if they are.
         """
+        if 0 in slot.shape:
+            return
         entries = [self._entry(device, slot) for device in slot.devices]
         if unknown is None and not any(entry.unknown for entry in entries):
             return
@@ -176,6 +187,8 @@ class GoldenMemory:
 
     def _read(self, slot: Slot, known: bool) -> list[torch.Tensor]:
         """known: whether unknown memory is refused."""
+        if 0 in slot.shape:
+            return [torch.empty(slot.shape, dtype=_HOLDERS.get(slot.dtype.name, torch.bfloat16))] * len(slot.devices)
         if slot.part is not None:
             whole, part = self._read(slot.part.whole, known), slot.part
             parts = {id(v): v.narrow(part.dim, part.start, part.length) for v in whole}
@@ -213,6 +226,8 @@ class GoldenMemory:
 
         Copies it first if any other entry has a value in its storage.
         """
+        if 0 in slot.shape:
+            return self._read(slot, known=False)[0]
         devices = [slot.devices[i] for i in members]
         if slot.part is not None:
             raise GoldenError(f"an op writes in place into {slot}, which is only a part of what lies there")
