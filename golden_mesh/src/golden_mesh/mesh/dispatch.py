@@ -12,7 +12,7 @@ from typing import Callable, Iterable
 import ttnn
 
 from golden_mesh.errors import GoldenError, missing
-from golden_mesh.hazards import checks as hazard_checks
+from golden_mesh.hazards import checks as hazard_checks  # noqa: F401: registers its checks
 from golden_mesh.mesh import buffers, config_fields, meshes
 from golden_mesh.mesh.arguments import (
     ON_HOST,
