@@ -13,14 +13,14 @@ _READ_AS_FLOATS = {  # op -> dtypes, of ttnn 0.81.1
 
 
 @checks(*_READ_AS_FLOATS)
-def _integers(op: str, given: Arguments) -> None:
+def _read_as_floats(op: str, given: Arguments) -> None:
     tensor = next((value for value in given.values() if isinstance(value, ttnn.Tensor)), None)
     if tensor is not None and given.get("dtype") is None and tensor.dtype.name in _READ_AS_FLOATS[op].split():
         meet("integers in a kernel of floats", op, f"tensors of {tensor.dtype.name}")
 
 
 @checks("ttnn.floor_div")
-def _integers(op: str, given: Arguments) -> None:
+def _floor_div(op: str, given: Arguments) -> None:
     dtypes = [v.dtype for v in given.values() if isinstance(v, ttnn.Tensor)]
     if dtypes == [ttnn.int32] * 2:
         meet("floor_div of integers", op, "two INT32 tensors")
