@@ -54,6 +54,6 @@ def test_what_it_costs_the_7b(machine, tiles, copies, of_dram):
     layer = table.layer(0)
     assert layer.down.weight.shape[0] // 32 == tiles
     assert [row.name for row in layer.linears if row.prefill_copy] == copies
-    assert sum(times * row.copied for row, times in table.step) / kind.chip.dram_bytes == pytest.approx(
+    assert sum(times * row.copy_bytes for row, times in table.step) / kind.chip.dram_bytes == pytest.approx(
         of_dram, abs=5e-5
     )

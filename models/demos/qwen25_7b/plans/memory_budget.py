@@ -64,7 +64,7 @@ def weight_bytes(table: ModelTable, max_seq_len: int) -> int:
     config, parallel = table.config, table.parallel
     hidden, head_dim = config.hidden_size, config.head_width
     return (
-        sum(times * (linear.read + linear.copied) for linear, times in table.step)
+        sum(times * (linear.streamed_bytes + linear.copy_bytes) for linear, times in table.step)
         + sum(
             times * (sum(linear.bias_bytes for linear in layer.linears) + sum(n.shards[0].bytes for n in layer.norms))
             for layer, times in table.kinds
@@ -113,8 +113,8 @@ class StepBytes:
 
 def step_bytes(table: ModelTable, users: int, position: int) -> StepBytes:
     """A step of `users` users, each with `position` tokens before the new one."""
-    read = sum(times * linear.read for linear, times in table.step)
-    needed = sum(times * linear.needed for linear, times in table.step)
+    read = sum(times * linear.streamed_bytes for linear, times in table.step)
+    needed = sum(times * linear.unpadded_bytes for linear, times in table.step)
     blocks = users * ceil_div(position + 1, TILE)
     tiles = blocks * table.parallel.kv_heads * (table.config.head_width // TILE)
     return StepBytes(weights=read, padding=read - needed, cache=2 * tiles * cached_tile_bytes(table))

@@ -66,9 +66,7 @@ class Linear:
     name: str
     weight: Weight  # [in, out] a chip
     group: Group  # its format and fidelity
-    own: tuple[
-        int, int
-    ]  # rows and columns of the model's own, without any padding; a KV head counts on each of its chips
+    unpadded: tuple[int, int]  # rows and columns of the model's own; a KV head counts on each of its chips
     in_cores: int  # that hold x in decode
     out_cores: int  # the most that may hold y in decode
     chip: Chip
@@ -90,7 +88,7 @@ class Linear:
             ) from error
 
     @property
-    def read(self) -> int:
+    def streamed_bytes(self) -> int:
         """Bytes of the weight that a step reads, with what fills up the DRAM banks."""
         return self._streamed(self.weight.shape[0], self.group.format)
 
@@ -105,7 +103,7 @@ class Linear:
         return not (self.decode_only or self.decode_matmul.serves_prefill)
 
     @property
-    def copied(self) -> int:
+    def copy_bytes(self) -> int:
         """Bytes of prefill's copy."""
         return self.prefill_copy * sum(shard.bytes for shard in self.weight.shards[:1])
 
@@ -113,9 +111,9 @@ class Linear:
         return ceil_div(rows, TILE) * self.decode_matmul.bank_shard * self.chip.banks * TILE_BYTES[format]
 
     @property
-    def needed(self) -> int:
+    def unpadded_bytes(self) -> int:
         """Bytes of the model's own rows and columns."""
-        rows, columns = self.own
+        rows, columns = self.unpadded
         return ceil_div(rows, TILE) * ceil_div(columns, TILE) * TILE_BYTES[self.group.format]
 
 
@@ -213,7 +211,7 @@ class ModelTable:
                 f"LM head{', the rest' * (columns < widest)}",
                 weight.narrow(first, columns),
                 group,
-                own=(config.hidden_size, columns),
+                unpadded=(config.hidden_size, columns),
                 in_cores=_residual_cores(config, self.parallel, self.chip),
                 out_cores=self.chip.matmul_cores,
                 chip=self.chip,
@@ -278,7 +276,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
             "QKV",
             Weight(transforms.qkv_slices("weight", *of_model, rope), recipe.attention.format),
             recipe.attention,
-            own=(hidden, qkv - q + queries),
+            unpadded=(hidden, qkv - q + queries),
             in_cores=residual,
             out_cores=cores,
             chip=chip,
@@ -293,7 +291,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
             "O",
             Weight(transforms.o_weights(*of_model), recipe.attention.format),
             recipe.attention,
-            own=(queries, hidden),
+            unpadded=(queries, hidden),
             in_cores=parallel.q_heads,  # nlp_concat_heads_decode lays one head onto a core
             out_cores=residual,
             chip=chip,
@@ -309,7 +307,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
             "down",
             projection("down", recipe.mlp_out),
             recipe.mlp_out,
-            own=(parallel.mlp, hidden),
+            unpadded=(parallel.mlp, hidden),
             in_cores=product_cores,
             out_cores=residual,
             chip=chip,
