@@ -13,7 +13,7 @@ import ttnn
 
 import golden_mesh.hazards.integers  # noqa: F401 (it registers its checks)
 from golden_mesh.errors import GoldenError, missing
-from golden_mesh.hazards import checks as hazard_checks  # noqa: F401: registers its checks
+from golden_mesh.hazards import checks as hazard_checks
 from golden_mesh.mesh import buffers, config_fields, meshes
 from golden_mesh.mesh.arguments import (
     ON_HOST,
