@@ -69,10 +69,11 @@ def typecast(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     """Return the ttnn.typecast of a tensor.
 
     To bfloat8_b, float32 is first cut to bfloat16, and an integer is rounded to it. The cut makes up for the ties that
-    then go away from zero. To bfloat16 the vector unit rounds, ties to even.
+    then go away from zero. To bfloat16 the vector unit rounds, ties to even. NaN becomes infinity.
     """
     if "INT" in dtype.name:
         return _to_integer(values.double(), dtype)
+    values = nan_to_infinity(values) if values.is_floating_point() else values
     if dtype == ttnn.bfloat8_b:
         first = keep if values.is_floating_point() else round_away
         return _block(first(values.float(), BFLOAT16))

@@ -178,10 +178,11 @@ def reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _signed(product: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """A NaN of the vector unit's product has the product's sign: the packer makes it that infinity."""
+    """A NaN of the vector unit's product has the product's sign: the packer makes it that infinity. +0 wins."""
     if not math.isnan(product.sum()):
         return product
     infinity = torch.where(a.signbit() ^ b.signbit(), -torch.inf, torch.inf).to(product.dtype)
+    infinity = torch.where(((a == 0) & ~a.signbit()) | ((b == 0) & ~b.signbit()), 0, infinity)
     return torch.where(product.isnan(), infinity, product)
 
 
@@ -241,6 +242,20 @@ def _binary(function: Callable) -> Callable:
     return op
 
 
+def _of_normal(function: Callable) -> Callable:
+    """The function of numbers whose subnormals are 0."""
+    return lambda a, b: function(_normal(a), _normal(b))
+
+
+def _normal(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x.abs() < 2.0**-126, 0, x) if x.is_floating_point() else x
+
+
+def smaller(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """NaN is above all numbers."""
+    return torch.fmin(a, b) if a.is_floating_point() else torch.minimum(a, b)
+
+
 for _name, _function in {
     "add": torch.add,
     "subtract": torch.sub,
@@ -249,12 +264,12 @@ for _name, _function in {
     "logical_and": logical_and,
     "logical_or": logical_or,
     "logical_xor": logical_xor,
-    "eq": torch.eq,
-    "ne": torch.ne,
-    "lt": torch.lt,
-    "le": torch.le,
-    "gt": torch.gt,
-    "ge": torch.ge,
+    "eq": _of_normal(torch.eq),
+    "ne": _of_normal(torch.ne),
+    "lt": _of_normal(torch.lt),
+    "le": _of_normal(torch.le),
+    "gt": _of_normal(torch.gt),
+    "ge": _of_normal(torch.ge),
     "gcd": _in_long(torch.gcd),
     "lcm": least_common_multiple,
     "ldexp": torch.ldexp,
@@ -330,7 +345,7 @@ def bias_gelu(
 
 
 golden("ttnn.maximum")(_binary_with_input_b(torch.maximum))
-golden("ttnn.minimum")(_binary_with_input_b(torch.minimum))
+golden("ttnn.minimum")(_binary_with_input_b(smaller))
 golden("ttnn.rsub")(_binary_with_input_b(reverse_subtract))
 
 

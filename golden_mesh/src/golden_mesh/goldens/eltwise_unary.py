@@ -105,6 +105,8 @@ def where(predicate, true_value, false_value):
 @golden("ttnn.clamp", "ttnn.clip")
 def clamp(input_tensor, min=None, max=None):
     clamped = torch.clamp(wide(input_tensor), wide(min), wide(max))
+    if isinstance(max, (int, float)) and clamped.is_floating_point():
+        clamped = clamped.nan_to_num(max, torch.inf, -torch.inf)  # NaN is above all numbers
     return clamped if any(isinstance(limit, torch.Tensor) for limit in (min, max)) else stored(clamped, input_tensor)
 
 
