@@ -164,3 +164,19 @@ def largest(x: torch.Tensor, dim: int | tuple[int, ...] = -1, keepdim: bool = Tr
 def without_nan(x: torch.Tensor) -> torch.Tensor:
     """Return float `x` as the packer writes it: with infinity of its sign in place of each NaN."""
     return torch.where(x.isnan(), torch.copysign(torch.tensor(torch.inf, dtype=x.dtype), x), x)
+
+
+def product_without_nan(product: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return the vector unit's bfloat16 a * b as the packer writes it: infinity with the product's sign in place of
+    NaN, and 0 if a factor is +0.
+    """
+    if not math.isnan(product.sum()):
+        return product
+    infinity = torch.where(a.signbit() ^ b.signbit(), -torch.inf, torch.inf).to(product.dtype)
+    infinity = torch.where(((a == 0) & ~a.signbit()) | ((b == 0) & ~b.signbit()), 0, infinity)
+    return torch.where(product.isnan(), infinity, product)
+
+
+def normal(x: torch.Tensor) -> torch.Tensor:
+    """Return floats with 0 in place of subnormals. Integers stay."""
+    return torch.where(x.abs() < 2.0**-126, 0, x) if x.is_floating_point() else x

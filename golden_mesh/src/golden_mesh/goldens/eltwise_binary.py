@@ -8,13 +8,12 @@ the op. The matrix engine computes sums and differences, and products with a blo
 the rest, and rounds to nearest even.
 """
 
-import math
 from typing import Callable
 
 import torch
 import ttnn
 
-from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic import engine, special
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.parts import in_parts
@@ -77,7 +76,7 @@ def compute(
     else:
         result = kernel(a, b) if kernel else function(wide(a), wide(b))
         if function is torch.mul and not in_float32 and result.is_floating_point():
-            result = _signed(result, a, b)
+            result = special.product_without_nan(result, a, b)
     if activations:
         dest = result.float() if result.dtype == torch.bool else wide(result)
         result = activate_all(_as_dest(dest, in_float32), activations)
@@ -177,15 +176,6 @@ def reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return b - a
 
 
-def _signed(product: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """A NaN of the vector unit's product has the product's sign: the packer makes it that infinity. +0 wins."""
-    if not math.isnan(product.sum()):
-        return product
-    infinity = torch.where(a.signbit() ^ b.signbit(), -torch.inf, torch.inf).to(product.dtype)
-    infinity = torch.where(((a == 0) & ~a.signbit()) | ((b == 0) & ~b.signbit()), 0, infinity)
-    return torch.where(product.isnan(), infinity, product)
-
-
 def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return multiply(a, b, Kernel(PHASES["HiFi4"], wide=torch.float32 in (a.dtype, b.dtype)))
 
@@ -244,11 +234,7 @@ def _binary(function: Callable) -> Callable:
 
 def _of_normal(function: Callable) -> Callable:
     """The function of numbers whose subnormals are 0."""
-    return lambda a, b: function(_normal(a), _normal(b))
-
-
-def _normal(x: torch.Tensor) -> torch.Tensor:
-    return torch.where(x.abs() < 2.0**-126, 0, x) if x.is_floating_point() else x
+    return lambda a, b: function(special.normal(a), special.normal(b))
 
 
 def smaller(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
