@@ -205,7 +205,7 @@ def evaluate(args: argparse.Namespace) -> None:
     if large:
         cores = len(os.sched_getaffinity(0))
         time = minutes(model.checkpoint, buckets[-1], len(left), cores)
-        say(f"about {time} minutes of {cores} idle cores; the same command goes on after an interruption\n")
+        say(f"about {time} min on {cores} idle cores; the same command goes on after an interruption\n")
     try:
         for result in evaluation.results(left):
             results.append(result)

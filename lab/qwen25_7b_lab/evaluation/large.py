@@ -60,8 +60,9 @@ def earlier_results(file: Path, conditions: dict) -> list[dict]:
 def write_refpt(file: Path, sample: Sample, reading: Reading) -> None:
     """Write Hugging Face's choices in tt-metal's two forms: tt_transformers' accuracy test, and its readiness check."""
     (ids,) = sample.texts
-    logits = torch.cat([reading.logits([0] * 64, range(at, at + 64)) for at in range(0, 2 * HALF, 64)])
-    best, tokens = logits.topk(CHOICES).indices.int(), torch.tensor([ids])
+    rows = [range(at, at + 256) for at in range(0, 2 * HALF, 256)]
+    best = torch.cat([reading.logits([0] * len(at), at).topk(CHOICES).indices.int() for at in rows])
+    tokens = torch.tensor([ids])
     entry = {
         "prompt_tokens": tokens[:, :HALF],
         "generated_tokens": tokens[:, HALF:],

@@ -103,7 +103,7 @@ class FileHead(torch.nn.Module):
         self.weight = torch.nn.Parameter(weight, requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([F.linear(x, rows.float()) for rows in self.weight.split(4096)], -1)
+        return torch.cat([F.linear(x, rows.float()) for rows in self.weight.split(1024)], -1)
 
 
 @dataclass(frozen=True)
