@@ -9,9 +9,9 @@ from typing import Any, Sequence
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
-from loguru import logger
 from tqdm import tqdm
 
+from models.demos.qwen25_7b.cli.terminal import complain
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.engine.generator import Generator
 from models.demos.qwen25_7b.engine.replica import Replica
@@ -152,5 +152,5 @@ class ReplicaLM(TemplateLM):
                 for index, stream in zip(indices, streams):
                     answers[index] = stream.text
         if found := degenerate_answers(answers):
-            logger.warning(f"answers: {found}")
+            complain(f"answers: {found}")
         return answers
