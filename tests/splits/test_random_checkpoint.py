@@ -10,7 +10,7 @@ DEMO = REPOSITORY / "models/demos/qwen25_7b/demo/demo.py"
 
 
 @pytest.mark.seven_b
-@pytest.mark.repeat
+@pytest.mark.make_test_on("N300")
 def test_a_checkpoint_of_the_7bs_dims_gives_text(tmp_path):
     for words in (
         (REPOSITORY / "lab/random_checkpoint.py", tmp_path / "random", 2),
