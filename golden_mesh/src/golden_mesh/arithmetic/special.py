@@ -163,6 +163,8 @@ def largest(x: torch.Tensor, dim: int | tuple[int, ...] = -1, keepdim: bool = Tr
 
 def without_nan(x: torch.Tensor) -> torch.Tensor:
     """Return float `x` as the packer writes it: with infinity of its sign in place of each NaN."""
+    if not math.isnan(x.sum()):
+        return x
     return torch.where(x.isnan(), torch.copysign(torch.tensor(torch.inf, dtype=x.dtype), x), x)
 
 
