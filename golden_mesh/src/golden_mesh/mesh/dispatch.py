@@ -157,14 +157,15 @@ def call(operation, *args, **kwargs):
         if identity(tensor) not in slots and not (golden and golden.view):
             views.forget(tensor.buffer_address())
     written = tuple(map(slot_of, outputs))
-    _note(operation, outputs, written, {s.address for s in slots.values()})
+    addresses = {s.address for s in slots.values()}
+    _note(operation, outputs, written, addresses)
     if golden is None:
         raise missing(name)
     if programs is not None and device.num_program_cache_entries() != programs:
         traces.refuse(f"{name} compiled a new program", "run the same calls once before capturing")
 
-    places = {_place(s) for s in written if 0 not in s.shape}.intersection(map(_place, slots.values()))
-    if places and not (golden.writes or golden.view):
+    if any(s.address in addresses for s in written) and not (golden.writes or golden.view):
+        places = {_place(s) for s in written if 0 not in s.shape}
         unwritten = {tensor for tensor, s in slots.items() if _place(s) in places and memory.is_unknown(s)}
         args, kwargs = without_outputs(operation.function, args, kwargs, lambda x: identity(x) in unwritten)
     read: dict[Slot, None] = {}  # in order
