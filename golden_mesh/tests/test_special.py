@@ -76,3 +76,25 @@ def test_the_tails_of_a_function_are_the_kernels(mesh_device, name):
     finite = want.isfinite()
     got, want = got[finite], want[finite]
     assert ((got - want).abs() <= LOOSE.get(name, 0.02) * want.abs() + 1e-36).all()
+
+
+# (function, value): a simulated P150's result. Its vector unit makes positive NaNs, so the packer writes +infinity.
+ON_A_P150 = {
+    "silu(-inf)": "inf", "mish(-inf)": "inf", "softsign(-inf)": "inf", "digamma(-1e30)": "inf", "digamma(-2e7)": "inf",
+    "digamma(nan)": "inf", "log_sigmoid(nan)": "inf", "rsqrt(nan)": "inf", "sigmoid(nan)": "0.0", "gelu(nan)": "0.0",
+    "tanh(nan)": "1.0", "hardswish(-inf)": "0.0",
+}  # fmt: skip
+PROGRAM = """
+import torch, ttnn
+from math import inf, nan
+mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 1))
+def give(name, value):
+    x = ttnn.from_torch(torch.full((32, 32), value), ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
+    return ttnn.to_torch(getattr(ttnn, name)(x))[0, 0].item()
+"""
+
+
+def test_a_blackholes_special_values_are_its_own(run_as):
+    calls = [call.replace("(", "', ").join(("give('", "")) for call in ON_A_P150]
+    found = run_as("P150", PROGRAM + "".join(f"print({call})\n" for call in calls)).split()
+    assert found == list(ON_A_P150.values())

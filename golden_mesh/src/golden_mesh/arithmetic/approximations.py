@@ -9,6 +9,7 @@ import math
 import torch
 
 from golden_mesh.arithmetic.parts import constant
+from golden_mesh.arithmetic.special import normal
 
 Coefficients = tuple[float, ...]
 
@@ -76,6 +77,12 @@ def _quotient(x: torch.Tensor, parts: tuple[Coefficients, Coefficients]) -> torc
     return _polynomial(x, parts[0]) / _polynomial(x, parts[1])
 
 
+def _by_inverse(x: torch.Tensor, parts: tuple[Coefficients, Coefficients]) -> torch.Tensor:
+    """The quotient in float32: NaN where the numerator overflows and the denominator's inverse is too small."""
+    numerator, denominator = (_polynomial(x, of).float() for of in parts)
+    return numerator * normal(1 / denominator)
+
+
 def erfc(x: torch.Tensor) -> torch.Tensor:
     """From 2.5 on up to 1.4 times right, and never below 2e-12. NaN counts as infinity."""
     size = x.abs().nan_to_num(torch.inf).clamp(max=5.0)
@@ -86,10 +93,9 @@ def erfc(x: torch.Tensor) -> torch.Tensor:
 def digamma(x: torch.Tensor, narrow: bool) -> torch.Tensor:
     """Right from 0.01 on. Below, the quotient of polynomials is far from the function."""
     if narrow:
-        result = _quotient(x, _DIGAMMA_NARROW)
-        result = result.masked_fill(result.isnan(), -torch.inf)  # both overflow
+        result = _by_inverse(x, _DIGAMMA_NARROW)
     else:
-        result = torch.where(x < _DIGAMMA_BREAK, *(_quotient(x.double(), parts).float() for parts in _DIGAMMA))
+        result = torch.where(x < _DIGAMMA_BREAK, *(_by_inverse(x.double(), parts) for parts in _DIGAMMA))
     return torch.where(x > _DIGAMMA_END, torch.digamma(x), result)
 
 

@@ -17,8 +17,9 @@ from typing import Callable
 
 import torch
 import torch.nn.functional as F
+import ttnn
 
-from golden_mesh.arithmetic import approximations, bfloat16_dest
+from golden_mesh.arithmetic import approximations, bfloat16_dest, special
 from golden_mesh.arithmetic.engine import BFLOAT16, keep
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.plain import in_float32
@@ -102,8 +103,25 @@ def _table(name: str) -> torch.Tensor:
     x = torch.arange(1 << 16, dtype=torch.int32).bitwise_left_shift(16).view(torch.float32)
     if name not in _KEEP_SMALL:
         x = torch.where(x.abs() < _NORMAL, torch.copysign(_ZERO, x), x)
-    result = torch.where(x.isnan(), OF_NAN.get(name, torch.nan), _KERNELS[name](x))
-    return torch.where(x == -torch.inf, _OF_NEGATIVE_INFINITY.get(name, result), result).bfloat16()
+    result = torch.where(x.isnan(), of_nan(name, wide=False), _KERNELS[name](x))
+    if name in _MAKE_NAN:
+        result = result.nan_to_num(torch.inf, torch.inf, -torch.inf) if _on_blackhole() else _infinite(result, x)
+    if name == "HARDSWISH":
+        result = result.masked_fill(x == -torch.inf, 0)
+    return result.bfloat16()
+
+
+def _on_blackhole() -> bool:
+    """Whether the vector unit is a Blackhole's: a NaN that it makes is positive, where a Wormhole's has a sign."""
+    return ttnn.get_arch_name() == "blackhole"
+
+
+def of_nan(name: str, wide: bool) -> float:
+    """What the kernel of a UnaryOpType's name gives for NaN, in a float32 dest (wide) or a bfloat16 dest."""
+    tables = _OF_NAN, _OF_NAN_IN_FLOAT32 if wide else _OF_NAN_IN_BFLOAT16
+    if _on_blackhole():
+        tables += _OF_NAN_ON_BLACKHOLE, {} if wide else _OF_NAN_IN_BFLOAT16_ON_BLACKHOLE
+    return next((table[name] for table in reversed(tables) if name in table), torch.nan)
 
 
 @in_float32(lambda x, constant=_CONSTANT: torch.exp(x))
@@ -184,6 +202,11 @@ def i0(x: torch.Tensor) -> torch.Tensor:
     return _polynomial(x * x, _I0)
 
 
+def softsign(x: torch.Tensor) -> torch.Tensor:
+    """x / (1 + |x|), and 0 beyond 2**126, whose inverse is too small a number."""
+    return torch.where((x.abs() > 2.0**126) & x.isfinite(), 0, F.softsign(x))
+
+
 def _erf(x: torch.Tensor) -> torch.Tensor:
     """A quotient of polynomials, cut to bfloat16."""
     x = x.clamp(-10, 10)
@@ -244,6 +267,7 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ERFINV": lambda x: keep(_infinite(approximations.erfinv(x), x), BFLOAT16),
     "EXP": lambda x: short_exp(x, _CONSTANT_OF_EXP),
     "FAST_EXP": lambda x: keep(fast_exp(x), BFLOAT16),
+    "FRAC": torch.frac,
     "GELU": lambda x: approximations.gelu(x, narrow=True),
     "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
     "HARDSIGMOID": _cut(F.hardsigmoid),
@@ -254,19 +278,32 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "LOG": torch.log,
     "LOG10": torch.log10,
     "LOG2": torch.log2,
+    "MISH": lambda x: x * special.normal(torch.tanh(F.softplus(x, threshold=100))),
     "RAD2DEG": _cut(torch.rad2deg),
     "RECIP": torch.reciprocal,
     "RELU6": F.relu6,
     "RSQRT": torch.rsqrt,
     "SIGMOID": _sigmoid,
-    "SILU": lambda x: x * _sigmoid(x),
+    "SILU": lambda x: x * special.normal(_sigmoid(x)),
     "SIGN": torch.sign,
-    "SOFTSIGN": _cut(F.softsign),
+    "SOFTSIGN": _cut(softsign),
     "TANH": torch.tanh,
 }
-# What the kernels give for NaN and -infinity where it is not torch's: they clamp, or compare by the sign.
-OF_NAN = {"ERF": 1.0, "HARDSIGMOID": 1.0, "LOGSIGMOID": 0.0, "RECIP": 0.0, "RELU6": 6.0, "SIGN": 1.0}
-OF_NAN |= {"DIGAMMA": 89.0, "ERFC": 2.018e-12, "RSQRT": -torch.inf, "SIGMOID": 1.0, "TANH": 1.0}
-_OF_NEGATIVE_INFINITY = {"GELU_TABLE": -torch.inf, "HARDSWISH": 0.0, "SILU": -torch.inf, "SOFTSIGN": -torch.inf}
+# What the kernels give for NaN where it is not NaN: they clamp, or compare by the sign.
+_OF_NAN = {
+    "DIGAMMA": 89.0,
+    "ERFC": 2.018e-12,
+    "ERF": 1.0,
+    "HARDSIGMOID": 1.0,
+    "LOGSIGMOID": 0.0,
+    "RECIP": 0.0,
+    "RELU6": 6.0,
+    "SIGN": 1.0,
+}
+_OF_NAN_IN_FLOAT32 = {"SIGMOID": 0.0}
+_OF_NAN_IN_BFLOAT16 = {"RSQRT": -torch.inf, "SIGMOID": 1.0, "TANH": 1.0}
+_OF_NAN_ON_BLACKHOLE = {"DIGAMMA": torch.nan, "LOGSIGMOID": torch.nan}
+_OF_NAN_IN_BFLOAT16_ON_BLACKHOLE = {"GELU": 0.0, "RSQRT": torch.inf, "SIGMOID": 0.0}
+_MAKE_NAN = {"DIGAMMA", "FRAC", "GELU_TABLE", "MISH", "SILU", "SOFTSIGN"}  # of large negative numbers, or -infinity
 _KEEP_SMALL = {"RSQRT", "SIGN"}  # they read a subnormal's bits
 _NORMAL, _ZERO = 2.0**-126, constant(0.0)  # the least power of two that is not flushed

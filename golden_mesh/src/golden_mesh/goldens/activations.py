@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic import approximations, engine
+from golden_mesh.arithmetic import approximations, engine, special
 from golden_mesh.arithmetic.plain import in_float32
-from golden_mesh.arithmetic.vector import fast_exp, gelu_by_table, in_bfloat16_dest, log_sigmoid
+from golden_mesh.arithmetic.vector import fast_exp, gelu_by_table, in_bfloat16_dest, log_sigmoid, of_nan
 from golden_mesh.errors import GoldenError
 
 _HALF_ROOT, _GELU_SLOPE = 0.7071067811865476, 0.7978845608028654  # sqrt(1/2), sqrt(2/pi)
@@ -28,7 +28,7 @@ def _sigmoid(x: torch.Tensor) -> torch.Tensor:
 
 
 def _silu(x: torch.Tensor) -> torch.Tensor:
-    return x / (1 + torch.exp(-x))
+    return x * special.normal(_sigmoid(x))
 
 
 def _gelu(x: torch.Tensor) -> torch.Tensor:
@@ -44,7 +44,7 @@ def _gelu_by_tanh(x: torch.Tensor) -> torch.Tensor:
 
 
 def _mish(x: torch.Tensor) -> torch.Tensor:
-    return x * torch.tanh(torch.log1p(torch.exp(-x.abs())) + x.clamp(min=0))
+    return x * special.normal(torch.tanh(torch.log1p(torch.exp(-x.abs())) + x.clamp(min=0)))
 
 
 PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -64,7 +64,7 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "GEZ": lambda x: x >= 0,
     "GTZ": lambda x: x > 0,
     "HARDSIGMOID": F.hardsigmoid,
-    "HARDSWISH": F.hardswish,
+    "HARDSWISH": lambda x: x * F.hardsigmoid(x),
     "IDENTITY": lambda x: x,
     "LEZ": lambda x: x <= 0,
     "LOG": torch.log,
@@ -123,15 +123,6 @@ def stored(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return engine.keep(result.float(), engine.BFLOAT16) if x.dtype == torch.bfloat16 else result
 
 
-_OF_NAN_IN_FLOAT32 = {
-    "ERF": 1.0,
-    "HARDSIGMOID": 1.0,
-    "LOGSIGMOID": 0.0,
-    "RECIP": 0.0,
-    "RELU6": 6.0,
-    "SIGMOID": 0.0,
-    "SIGN": 1.0,
-}
 # Strings of ttnn that differ from the enum's names.
 _STRINGS = {"swish": "SILU", "gelu_approx": "GELU_TABLE", "reciprocal": "RECIP", "logical_not": "LOGICAL_NOT_UNARY"}
 
@@ -171,8 +162,8 @@ def function(name: str, x: torch.Tensor) -> torch.Tensor:
     if kernel is not None:
         return kernel(x)
     result = PLAIN[name](wide(x))
-    if name in _OF_NAN_IN_FLOAT32 and x.is_floating_point() and math.isnan(x.sum()):
-        result = result.masked_fill(x.isnan(), _OF_NAN_IN_FLOAT32[name])
+    if result.is_floating_point() and math.isnan(x.sum()):
+        result = result.masked_fill(x.isnan(), of_nan(name, wide=True))
     return result.bfloat16() if x.dtype == torch.bfloat16 and result.is_floating_point() else result
 
 

@@ -11,7 +11,7 @@ from typing import Callable
 import torch
 
 from golden_mesh.arithmetic import approximations, engine, vector
-from golden_mesh.arithmetic.vector import in_bfloat16_dest
+from golden_mesh.arithmetic.vector import in_bfloat16_dest, of_nan
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import PLAIN, STORING, activate, beside_integers, function, stored, wide
 from golden_mesh.registry import golden
@@ -145,7 +145,7 @@ def _compute(function: Callable, x: torch.Tensor, *args, name: str = "", **kwarg
     """function(x) in float64, rounded as dest holds it. Integers and truth values are not rounded."""
     kernel = in_bfloat16_dest(name.upper()) if x.dtype == torch.bfloat16 else _IN_FLOAT32.get(name)
     if kernel is not None and x.is_floating_point():
-        return kernel(x)
+        return kernel(x) if x.dtype == torch.bfloat16 else kernel(x).where(~x.isnan(), of_nan(name.upper(), wide=True))
     result = function(x.double(), *args, **kwargs)
     if name.upper() in STORING:
         return stored(result.float(), x) if x.is_floating_point() else result
@@ -157,6 +157,7 @@ _IN_FLOAT32 = {
     "erfc": approximations.erfc,
     "erfinv": approximations.erfinv,
     "lgamma": lambda x: approximations.lgamma(x, narrow=False),
+    "softsign": vector.softsign,
 }
 
 
