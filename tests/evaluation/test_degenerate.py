@@ -53,6 +53,6 @@ def test_a_chat_says_that_its_answer_is_degenerate(tokenizer, capsys, monkeypatc
         tokenizer=tokenizer,
         stop_ids=(),
     )
-    monkeypatch.setattr("sys.stdin", io.StringIO("Hello\n"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Hello\n")))
     Chat(model, None, (), 99, None).run()
     assert "the answer is degenerate: 51% of 36 words" in capsys.readouterr().err

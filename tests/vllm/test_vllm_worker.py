@@ -72,6 +72,7 @@ class TTScheduler:
 @pytest.fixture
 def load(monkeypatch):
     names = {
+        "vllm.config": dict(set_current_vllm_config=None),
         "vllm.v1.sample.logits_processor": dict(BatchUpdateBuilder=BatchUpdateBuilder),
         # tests/server/check_grammars.py has its grammars
         "llguidance": dict(LLTokenizer=None),
