@@ -38,6 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     option("--model", help="directory or hub id of real weights, for the stages answers and server")
     reference = ".refpt file that judges the answers, as `make eval` writes one; default: Hugging Face in float32"
     option("--reference", type=absolute, metavar="FILE", help=reference)
+    option("--questions", type=absolute, metavar="FILE", help="JSON lines in GSM8K's form, which every split answers")
     option("--size", choices=SIZES, default="7b", help="dims; tiny: minutes on a golden mesh (default: %(default)s)")
     slower = "time limits of N times the usual, for a simulator or a slow host"
     option("--slower", type=float, default=1, metavar="N", help=slower)

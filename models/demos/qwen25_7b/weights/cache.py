@@ -29,7 +29,7 @@ from loguru import logger
 from tqdm import tqdm
 
 from ..config import DecoderConfig
-from ..errors import UserError
+from ..errors import UserError, shown, warn_once
 from ..files import FileError, read_json, write_json, write_whole
 from ..plans.machines import ttnn_version
 from ..plans.model_table import ModelTable
@@ -60,7 +60,11 @@ def cache_root(directory: Optional[str | Path] = None, name: str = CACHE_NAME) -
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "")
     place = directory or (caches if caches.is_absolute() else "~/.cache")
     try:
-        return Path(place).expanduser().absolute() / name
+        root = Path(place).expanduser().absolute() / name
+        root.exists()  # OSError: a name or a path that is too long
+        return root
+    except OSError as error:
+        raise CacheError(f"cache {shown(f'{place}')}: {error.strerror}: name another directory") from error
     except RuntimeError as error:  # no such user, or no HOME and no entry in passwd
         raise CacheError(f"cache {place}: no home directory is known ({error})") from error
 
@@ -134,6 +138,8 @@ class CachedCheckpoint:
         logger.warning(f"{model}: its weights are not there; using those packed on {packed:%Y-%m-%d %H:%M}")
         config = DecoderConfig.from_json(kept / "config.json")
         self.config = replace(config, tie_word_embeddings=_record(kept)["tie_word_embeddings"])
+        for note in _record(kept).get("notes", ()):
+            warn_once(note)
 
     @cached_property
     def folder(self) -> Path:
@@ -237,7 +243,8 @@ class CachedCheckpoint:
         for file in small:
             write_whole(self.folder / file.name, partial(shutil.copyfile, file))
         names = sorted({*_record(self.folder).get("names", ()), *self._names})
-        record = {"names": names, "packing": _packing(), "tie_word_embeddings": self.config.tie_word_embeddings}
+        tied, notes = self.config.tie_word_embeddings, self._checkpoint.notes
+        record = {"names": names, "packing": _packing(), "tie_word_embeddings": tied, "notes": notes}
         write_json(self.folder / RECORD, record)
 
     @cached_property
@@ -282,7 +289,7 @@ def _digests(files: Sequence[Path], known: Path) -> list[str]:
 
 
 def _record(folder: Path) -> dict:
-    """names, packing, tie_word_embeddings; empty if nothing was kept."""
+    """names, packing, tie_word_embeddings, notes; empty if nothing was kept."""
     with suppress(FileError, TypeError, ValueError):
         return dict(read_json(folder / RECORD))
     return {}
