@@ -33,13 +33,15 @@ def test_exp_between_two_chunks_of_keys_is_zero_after_a_chunk_that_is_hidden():
 
 @pytest.mark.parametrize("name", TORCH)
 def test_kernels_of_a_bfloat16_dest_on_every_value(name):
-    """Within a unit in the last place up to |x| of 87. Beyond, exp is infinite, or counts as zero. NaN is NaN."""
+    """Within a unit in the last place up to |x| of 87. Beyond, exp is infinite, or counts as zero. Subnormals count as
+    zero. NaN of exp is NaN; of the others test_special.py has what a chip gives."""
     codes = torch.arange(1 << 16, dtype=torch.int32).bitwise_left_shift(16)
     x = codes.view(torch.float32).bfloat16()
     got, exact = in_bfloat16_dest(name)(x).double(), TORCH[name](x.double())
     near, above, below = x.abs() <= 87, x > 89, (x < -89) & x.isfinite()
-    unit = exact.abs().clamp(min=2.0**-126) * 2**-7
+    unit = torch.where(x.abs() < 2.0**-126, 2.0**-126, exact.abs().clamp(min=2.0**-126) * 2**-7)
     assert ((got - exact).abs() <= unit)[near].all()
     limit = torch.inf if name == "EXP" else exact[above]
     assert (got[above] == limit).all()
-    assert not got[below].any() and got[x.isnan()].isnan().all()
+    assert not got[below].any()
+    assert name != "EXP" or got[x.isnan()].isnan().all()
