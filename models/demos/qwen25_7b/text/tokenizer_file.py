@@ -155,9 +155,8 @@ def _set_sentencepiece_rules(tokenizer: Tokenizer, directory: Path, *, legacy: b
     parts, prefix = [], []
     if spec.add_dummy_prefix:
         prefix = [decoders.Strip(" ", 1, 0)]
-        signs = (
-            "▁" if spec.remove_extra_whitespaces else " ▁"
-        )  # Metaspace adds none to a text that begins with its sign
+        # Metaspace adds no sign to a text that begins with its own
+        signs = "▁" if spec.remove_extra_whitespaces else " ▁"
         schemes = ("always" if legacy else "first"), "never"
         parts = [pre_tokenizers.Metaspace(sign, scheme, split=False) for sign, scheme in zip(signs, schemes)]
     if whole := [re.escape(piece.piece) for piece in model.pieces if piece.type == USER_DEFINED]:
