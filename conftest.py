@@ -43,6 +43,9 @@ def pytest_addoption(parser):
         choices=("qwen2", "qwen3", "llama", "llama-bias"),
         help="the modules of tests/pcc: Qwen2's (default), Qwen3's, Llama 3's, a Llama with biases; may be repeated",
     )
+    group.addoption(
+        "--users", type=int, action="append", help="users of a decode step in tests/pcc, 1 to 32; may be repeated"
+    )
     group.addoption("--size", default=None, choices=SIZES, help="only these dims: the small checkpoint's or the 7B's")
 
 

@@ -11,6 +11,8 @@ from tests.pcc.reference import reference as reference_of
 def pytest_generate_tests(metafunc):
     if "family" in metafunc.fixturenames:
         metafunc.parametrize("family", metafunc.config.getoption("--family") or ["qwen2"], scope="session")
+    if users := metafunc.definition.get_closest_marker("users"):
+        metafunc.parametrize("users", metafunc.config.getoption("--users") or users.args)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.grids import padded_rows
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from tests.pcc.bench import FEW_CORES, POSITIONS, UPDATE_GAIN, AttentionBench, assert_module, evened, mixed
+from tests.pcc.bench import FEW_CORES, POSITIONS, UPDATE_GAIN, AttentionBench, assert_module, evened, mixed, newest
 
 pytestmark = pytest.mark.attention
 PCC = {BF16: 0.999, BFP8: 0.999, PERFORMANCE: 0.999}
@@ -17,17 +17,8 @@ CACHE_PCC = {BF16: 0.9999, BFP8: 0.998, PERFORMANCE: 0.998}
 
 @pytest.fixture(scope="module")
 def world_of(mesh_device, reference):
-    """world_of(recipe, batch, cores=None): an AttentionBench. The last one is cached."""
-    last = {}
-
-    def world_of(recipe, batch, cores=None):
-        key = recipe, batch, cores
-        if key not in last:
-            last.clear()  # first: L1 has room for one world's buffers beside a prompt's matmuls
-            last[key] = AttentionBench(mesh_device, reference, recipe, batch=batch, cores=cores)
-        return last[key]
-
-    return world_of
+    """world_of(recipe, batch, cores): an AttentionBench."""
+    return newest(AttentionBench, mesh_device, reference)
 
 
 def prefilled(recipe):
@@ -62,10 +53,10 @@ def prefill(world, tokens, user=3):
         world.cache.assert_wrote([user], [0], case.written, **prefilled(world.recipe))
 
 
-@pytest.mark.parametrize("batch", (7, MAX_USERS))
+@pytest.mark.users(7, MAX_USERS)
 @pytest.mark.parametrize("recipe", (BF16, BFP8, PERFORMANCE), ids=lambda recipe: recipe.name)
-def test_decode_of_users_at_different_positions(world_of, recipe, batch):
-    decode(world_of(recipe, batch), mixed(batch))
+def test_decode_of_users_at_different_positions(world_of, recipe, users):
+    decode(world_of(recipe, users), mixed(users))
 
 
 @pytest.mark.every_slot

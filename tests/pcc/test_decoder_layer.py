@@ -5,7 +5,7 @@ import pytest
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.transformer import TtDecoderLayer
-from tests.pcc.bench import AttentionBench, assert_mlp, mixed
+from tests.pcc.bench import AttentionBench, assert_mlp, mixed, newest
 
 pytestmark = pytest.mark.decoder_layer
 PCC = {BF16: 0.998, BFP8: 0.998, PERFORMANCE: 0.998}
@@ -34,8 +34,9 @@ def recipe(request):
 
 
 @pytest.fixture(scope="module")
-def world(mesh_device, reference, recipe):
-    return LayerBench(mesh_device, reference, recipe, batch=MAX_USERS)
+def world_of(mesh_device, reference):
+    """world_of(recipe, users): a LayerBench."""
+    return newest(LayerBench, mesh_device, reference)
 
 
 def assert_layer(chips, recipe, case, gain=None):
@@ -45,18 +46,20 @@ def assert_layer(chips, recipe, case, gain=None):
     assert_mlp(added, recipe, case.expected - case.x, case.in_format - case.x, pcc=PCC[recipe], gain=gain)
 
 
-def test_decode_of_32_users(world, recipe):
-    positions = mixed(MAX_USERS)
+@pytest.mark.users(MAX_USERS)
+def test_decode_of_users_at_different_positions(world_of, recipe, users):
+    world, positions = world_of(recipe, users), mixed(users)
     for i, layer in world.layers.items():
         case = world.reference.layer_step(i, positions)
         world.cache.fill(case.past)
         chips = world.run_decode(layer, case.x, positions)
         assert_layer(chips, recipe, case, gain=world.decode_gain)
-        world.cache.assert_wrote(range(MAX_USERS), positions, case.written, pcc=CACHE_PCC[recipe])
+        world.cache.assert_wrote(range(users), positions, case.written, pcc=CACHE_PCC[recipe])
 
 
 @pytest.mark.parametrize("tokens", (pytest.param(32, marks=pytest.mark.one_tile), 128))
-def test_prefill_of_a_prompt(world, recipe, tokens, user=5):
+def test_prefill_of_a_prompt(world_of, recipe, tokens, user=5):
+    world = world_of(recipe, MAX_USERS)
     for i, layer in world.layers.items():
         case = world.reference.layer_prompt(i, tokens)
         world.cache.fill([])

@@ -7,14 +7,12 @@ Size "7b" has two layers of the 7B's dims, the first with its K bias.
 
 import pytest
 import torch
-import ttnn
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.engine.prefill_batch import Prompt, pack_prompts, prefill_inputs
-from models.demos.qwen25_7b.plans.blocks import BLOCK, attention_tables, blocks_for, table_width
-from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.plans.blocks import BLOCK, INACTIVE, attention_tables, blocks_for, table_width
 from models.demos.qwen25_7b.tt.attention import allocate_caches
-from models.demos.qwen25_7b.tt.inputs import DecodeInputs, decode_key_rows
+from models.demos.qwen25_7b.tt.inputs import DecodeInputs
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from tests.pcc.bench import Bench, assert_module
 
@@ -54,17 +52,12 @@ class Talk(Bench):
 
     def step(self, step: int) -> torch.Tensor:
         """Run a decode step `step` tokens after the prompts. Return logits [users, vocab_size]."""
-        positions = torch.tensor(PROMPTS) + step
-        tokens = torch.zeros(1, 1, 1, TILE)
-        tokens[..., : len(PROMPTS)] = torch.stack([text[p] for text, p in zip(self.sequences, positions)])
+        positions = [prompt + step for prompt in PROMPTS]
+        tokens = [int(text[p]) for text, p in zip(self.sequences, positions)]
+        inactive = [INACTIVE] * (self.decode.slots - len(PROMPTS))
         tables = attention_tables(self.owned, self.width)
-        inputs = DecodeInputs(
-            tokens=self.put_ints(tokens, ttnn.uint32),
-            positions=self.put_ints(positions, ttnn.int32),
-            rotary_positions=self.put_ints(self.rotary_positions(positions), ttnn.uint32),
-            key_rows=self.put_ints(decode_key_rows(positions, self.model.model_config), ttnn.uint32),
-            page_table=self.put_ints(tables, ttnn.int32),
-        )
+        values = DecodeInputs.of(tokens, positions + inactive, tables, self.model.model_config)
+        inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
         return self.model.read_logits(self.model.forward_decode(inputs, self.caches)).float()[: len(PROMPTS)]
 
 

@@ -52,7 +52,7 @@ def record(args: argparse.Namespace) -> None:
     source, config = weights(args.size, num_hidden_layers=2)
     with open_replicas(Split.of(args.mesh)) as devices:
         replica = Replica.load(devices[0], source, config, BFP8, users=MAX_USERS, max_seq_len=CONTEXT, traced=False)
-        prefill(replica, PROMPT, [0])
+        prefill(replica, PROMPT)
         for _ in range(2):
             replica.launch_decode()
             replica.read_tokens()

@@ -7,7 +7,7 @@ import argparse
 import time
 from dataclasses import replace
 from itertools import product
-from typing import Any, Optional, Sequence
+from typing import Any, Optional
 
 from models.demos.qwen25_7b.cli.terminal import say
 from models.demos.qwen25_7b.errors import UserError
@@ -37,8 +37,8 @@ def weights(size: str, **fields) -> tuple[Any, Any]:
     return source, replace(source.config, **fields)
 
 
-def prefill(replica, prompt: int, users: Sequence[int]) -> list[float]:
-    """Seconds to the first token of a random prompt, user after user. The next step continues all at its end."""
+def prefill(replica, prompt: int) -> float:
+    """Seconds to the first token of a random prompt in slot 0. The next step continues every slot at its end."""
     import torch
 
     from models.demos.qwen25_7b.engine.prefill_batch import Prompt, pack_prompts
@@ -46,21 +46,18 @@ def prefill(replica, prompt: int, users: Sequence[int]) -> list[float]:
 
     shares, seeded = equal_shares(replica.blocks, replica.slots), torch.Generator().manual_seed(0)
     tokens = torch.randint(replica.model.model_config.config.vocab_size, (prompt,), generator=seeded).tolist()
-    seconds = []
-    for user in users:
-        begin = time.perf_counter()
-        prompts = [Prompt(user, tokens, 0, shares[user])]
-        for batch in pack_prompts(prompts, replica.model.max_prefill_rows, replica.block):
-            replica.prefill(batch)
-        first = replica.read_tokens()[: replica.slots]
-        seconds.append(time.perf_counter() - begin)
+    begin = time.perf_counter()
+    for batch in pack_prompts([Prompt(0, tokens, 0, shares[0])], replica.model.max_prefill_rows, replica.block):
+        replica.prefill(batch)
+    first = replica.read_tokens()[: replica.slots]
+    seconds = time.perf_counter() - begin
     replica.inputs.write_slots(first, [prompt] * replica.slots, attention_tables(shares, replica.width))
     return seconds
 
 
-def measure(replica, users: int, prompt: int, steps: int) -> tuple[float, float, dict[str, float]]:
-    """(seconds to a first token of one prompt, compiled before; seconds of a step; transfers of a step)."""
-    firsts = prefill(replica, prompt, (*range(users), 0, 0))
+def measure(replica, prompt: int, steps: int) -> tuple[float, float, dict[str, float]]:
+    """(seconds to a first token of one prompt, compiled before; seconds of a step of all slots; its transfers)."""
+    _, *firsts = (prefill(replica, prompt) for _ in range(3))
     for _ in range(WARM):
         replica.launch_decode()
         replica.read_tokens()
@@ -72,7 +69,7 @@ def measure(replica, users: int, prompt: int, steps: int) -> tuple[float, float,
         replica.read_tokens()
     replica.read_tokens()
     seconds = (time.perf_counter() - begin) / steps
-    return min(firsts[-2:]), seconds, {name: replica.queues.transfers[name] / steps for name in TRANSFERS}
+    return min(firsts), seconds, {name: replica.queues.transfers[name] / steps for name in TRANSFERS}
 
 
 def speed(args: argparse.Namespace) -> None:
@@ -99,7 +96,7 @@ def speed(args: argparse.Namespace) -> None:
             except UserError as error:
                 row["refused"] = f"{error}"
             else:
-                first, step, transfers = measure(replica, users, prompt, steps)
+                first, step, transfers = measure(replica, prompt, steps)
                 read = step_bytes(replica.model.model_config, users, prompt).weights
                 share = read / replica.model.model_config.chip.bandwidth / step
                 row |= dict(first_token_ms=1e3 * first, step_ms=1e3 * step, share_of_dram=share, transfers=transfers)
