@@ -25,13 +25,8 @@ class BlockFloats:
 
     dtype = torch.bfloat16
 
-    def __init__(self, shape: torch.Size):
-        self.shape = shape
-        rows, blocks = shape[-2], shape[-1] // BLOCK
-        storage = torch.empty(rows * blocks * (BLOCK + 2), dtype=torch.int8)
-        codes, steps = storage.split((rows * blocks * BLOCK, rows * blocks * 2))
-        self.codes = codes.view(rows, BLOCK, blocks)
-        self.steps = steps.view(torch.bfloat16).view(rows, 1, blocks)
+    def __init__(self, shape: torch.Size, codes: torch.Tensor, steps: torch.Tensor):
+        self.shape, self.codes, self.steps = shape, codes, steps
         self._unpacked: Optional[weakref.ref] = None
 
     @classmethod
@@ -41,7 +36,7 @@ class BlockFloats:
             return values
         if values.numel() != values.shape[-2] * values.shape[-1]:
             return values
-        packed = cls(values.shape)
+        packed = cls._empty(values.shape)
         rows = values.reshape(values.shape[-2:]).split(_ROWS)
         for part, codes, steps in zip(rows, packed.codes.split(_ROWS), packed.steps.split(_ROWS)):
             blocks = part.unflatten(1, (-1, BLOCK)).mT.contiguous().float()  # in the order of codes
@@ -53,6 +48,18 @@ class BlockFloats:
             codes.copy_(blocks.mul_(inverse[:, None]))
             steps[:, 0] = ((exponents - BITS + 1) << _EXPONENT).view(torch.float32)
         return packed
+
+    @classmethod
+    def _empty(cls, shape: torch.Size) -> "BlockFloats":
+        rows, blocks = shape[-2], shape[-1] // BLOCK
+        storage = torch.empty(rows * blocks * (BLOCK + 2), dtype=torch.int8)
+        codes, steps = storage.split((rows * blocks * BLOCK, rows * blocks * 2))
+        return cls(shape, codes.view(rows, BLOCK, blocks), steps.view(torch.bfloat16).view(rows, 1, blocks))
+
+    def split(self, columns: int, dim: int) -> list["BlockFloats"]:
+        """Return views of that many columns each (dim 1), as torch's split of a matrix."""
+        parts = (x.split(columns // BLOCK, 2) for x in (self.codes, self.steps))
+        return [BlockFloats(codes.shape[:1] + (codes[0].numel(),), codes, steps) for codes, steps in zip(*parts)]
 
     def rows(self, at: slice) -> torch.Tensor:
         """Return these rows in float32, [rows, N]. Their columns are in the order of `codes`."""

@@ -18,6 +18,7 @@ Inside `golden_mesh.exact_sums` a float32 dest has these parts, too (aligned.py)
 """
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Iterable, Iterator, Optional
 
@@ -48,8 +49,8 @@ from golden_mesh.arithmetic.plain import in_float32, is_plain
 
 ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
 STEP = 64  # rows of a wide weight widened at a time
-WIDENED = 1 << 17  # elements of a narrow one: they stay in the processor's cache
-LARGE = 1 << 20  # elements of a weight from which on it pays to look for equal rows
+WIDENED = 1 << 17  # elements of a weight widened at a time: they stay in a core's second cache
+LARGE = 1 << 20  # elements of a weight from which on it pays to look for equal rows and to start threads
 DEST = 1 << 17  # elements of a bfloat16 dest at a time: they and the operands stay in a core's second cache
 FEWEST, MOST = 32, 256  # rows of that part for which its columns are chosen: torch is slower with fewer
 TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
@@ -242,16 +243,27 @@ def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor | BlockFloa
         rows = distinct.view(rows.dtype).contiguous()
     count = len(rows)
     rows = _padded(source_b(rows, kernel), below=-count % ROWS)
+    step = max(STEP, WIDENED // (columns + -columns % COLUMNS) // STEP * STEP)
+    strips = weight.split(WIDENED // step // COLUMNS * COLUMNS, 1)
+    threads = torch.get_num_threads() if weight.numel() >= LARGE else 1
+    if threads == 1 or len(strips) == 1:
+        parts = [_strip(rows, strip, kernel, step) for strip in strips]
+    else:  # each thread takes the strips one after the other, and torch no further threads
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            parts = list(pool.map(lambda strip: _strip(rows, strip, kernel, step), strips))
+    total = torch.cat(parts, 1)[:count] if len(parts) > 1 else parts[0][:count]
+    return total if places is None else total[places]
+
+
+def _strip(rows: torch.Tensor, weight: torch.Tensor | BlockFloats, kernel: Kernel, step: int) -> torch.Tensor:
+    """Return rows @ a strip of the weight's columns. `step` rows of the strip are widened at a time."""
+    inner, columns = weight.shape[-2:]
     width = columns + -columns % COLUMNS
-    step = max(STEP, WIDENED // width // STEP * STEP)
     total = rows[:, :step] @ _widened(weight, slice(step), kernel, width)
     for first in range(step, inner, step):
         at = slice(first, first + step)  # no name holds a widened part: the next one takes its memory
         total.addmm_(rows[:, at], _widened(weight, at, kernel, width))
-    if isinstance(weight, BlockFloats):
-        total = weight.in_order(total)
-    total = total if total.shape == (count, columns) else total[:count, :columns]
-    return total if places is None else total[places]
+    return weight.in_order(total) if isinstance(weight, BlockFloats) else total[:, :columns]
 
 
 def _widened(weight: torch.Tensor | BlockFloats, at: slice, kernel: Kernel, width: int) -> torch.Tensor:

@@ -68,20 +68,27 @@ def repaired_product(
     """
     if math.isfinite(result.sum()):
         return result
-    *batch, row, column = (~result.isfinite()).nonzero(as_tuple=True)
     shape, inner = result.shape[:-2], a.shape[-1]
     left, right = a.expand(*shape, *a.shape[-2:]), b.transpose(-1, -2)
     right = right.expand(*shape, *right.shape[-2:])
+    repeats, first = _equal_to_the_row_above(left)  # as rows that nobody wrote
+    *batch, row, column = (~result.isfinite() & ~repeats[..., None]).nonzero(as_tuple=True)
     if len(row) * inner > MOST:
-        result[(*batch, row, column)] = (numbers(left) @ numbers(right).transpose(-1, -2)).float()[
-            (*batch, row, column)
-        ]
-        return result
+        at = (*batch, row, column)
+        result[at] = (numbers(left) @ numbers(right).transpose(-1, -2)).float()[at]
+        row = row[:0]
     for at in torch.arange(len(row)).split(max(1, _AT_ONCE // inner)):
         of_batch = [x[at] for x in batch]
         operands = left[(*of_batch, row[at])].float(), right[(*of_batch, column[at])].float()
         result[(*of_batch, row[at], column[at])] = dots(*operands, kernel.phases, kernel.wide, block, biased, by_faces)
-    return result
+    return result.copy_(result.gather(-2, first[..., None].expand(result.shape))) if repeats.any() else result
+
+
+def _equal_to_the_row_above(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return which rows of x [..., M, K] equal the row above bit by bit, and the first row of each run, both [..., M]."""
+    bits = x.contiguous().view(torch.int16 if x.element_size() == 2 else torch.int32)
+    repeats = F.pad((bits[..., 1:, :] == bits[..., :-1, :]).all(-1), (1, 0))
+    return repeats, torch.arange(x.shape[-2]).masked_fill(repeats, 0).cummax(-1).values
 
 
 def dots(
