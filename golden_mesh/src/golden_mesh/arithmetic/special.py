@@ -85,7 +85,7 @@ def repaired_product(
 
 
 def _equal_to_the_row_above(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return which rows of x [..., M, K] equal the row above bit by bit, and the first row of each run, both [..., M]."""
+    """Return which rows of x [..., M, K] equal the row above, bit by bit, and the first row of each run: [..., M]."""
     bits = x.contiguous().view(torch.int16 if x.element_size() == 2 else torch.int32)
     repeats = F.pad((bits[..., 1:, :] == bits[..., :-1, :]).all(-1), (1, 0))
     return repeats, torch.arange(x.shape[-2]).masked_fill(repeats, 0).cummax(-1).values
