@@ -98,17 +98,11 @@ def test_another_version_of_the_packing_or_of_ttnn_gets_a_new_folder(model, cach
 # A start from the cache alone
 
 
-def test_weights_may_be_deleted_once_they_are_in_the_cache(model, cache, right, packing_refused):
-    load(model, cache)
-    (model / WEIGHTS).unlink()
-    packing_refused()
-    assert_same(load(model, cache), right)
-
-
-def test_the_whole_directory_may_be_deleted(model, cache, right, packing_refused):
+@pytest.mark.parametrize("delete", [lambda model: (model / WEIGHTS).unlink(), shutil.rmtree], ids=["weights", "all"])
+def test_the_checkpoint_may_be_deleted_once_it_is_in_the_cache(model, cache, right, packing_refused, delete):
     load(model, cache)
     config = open_checkpoint(model, cache=cache).config
-    shutil.rmtree(model)
+    delete(model)
     packing_refused()
     assert_same(load(model, cache), right)
     opened = open_checkpoint(model, cache=cache)

@@ -155,10 +155,7 @@ GATE = "model.layers.0.mlp.gate_proj."
 # id: file, change, words of the line
 REFUSED = {
     "eps as text": (CONFIG, dict(rms_norm_eps="1e-6"), "rms_norm_eps must be a positive number, got '1e-6'"),
-    "theta as text": (CONFIG, dict(rope_theta="1e6"), "rope_theta must be a positive number, got '1e6'"),
-    "size as text": (CONFIG, dict(hidden_size="256"), "hidden_size must be a positive integer, got '256'"),
     "tied as text": (CONFIG, dict(tie_word_embeddings="false"), "tie_word_embeddings must be true or false"),
-    "linear": (CONFIG, dict(rope_scaling=dict(type="linear", factor=2.0)), "got 'linear'"),
     "two thetas": (
         CONFIG, dict(rope_parameters=dict(rope_type="default", rope_theta=5e5)), "rope_theta is 1000000.0 at top level",
     ),

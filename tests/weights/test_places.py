@@ -73,55 +73,20 @@ def plain(folder: Path) -> Path:
     return folder / "model"
 
 
-def train(model: Path) -> None:
-    write(model, 2)
+def test_tied_embeddings_are_packed_anew(tmp_path):
+    """config.json alone changes what the LM head is made of."""
+    model = plain(tmp_path)
+    assert_same(answer(model, tmp_path / "cache"), right(1))
+    write(model, 1, tied=True)
+    assert_same(answer(model, tmp_path / "cache"), right(1, tied=True))
 
 
-def tie(model: Path) -> None:
-    (model / "config.json").unlink()
-    (model / "config.json").write_text(json.dumps(CONFIG | {"tie_word_embeddings": True}))
-    tensors = load_file(model / WEIGHTS)
-    del tensors["lm_head.weight"]
-    (model / WEIGHTS).unlink()
-    save_file(tensors, model / WEIGHTS)
-
-
-def to_bin(model: Path) -> None:
+def test_weights_of_another_format_are_told_and_not_the_cache_used(tmp_path):
+    model = plain(tmp_path)
+    answer(model, tmp_path / "cache")
     (model / WEIGHTS).rename(model / "pytorch_model.bin")
-
-
-def empty(model: Path) -> None:
-    for file in model.iterdir():
-        file.unlink()
-
-
-def exchange(model: Path) -> None:
-    """As cp -p, rsync -t and mv do."""
-    other = model.with_name("other")
-    write(other, 2)
-    shutil.rmtree(model)
-    other.rename(model)
-
-
-# what a start gives then: seed and tied; a UserError; or the weights of the last start, with a line
-CHANGES = [(train, (2, False)), (tie, (1, True)), (to_bin, "holds pytorch_model.bin"), (empty, None),
-    (exchange, (2, False))]  # fmt: skip
-
-
-@pytest.mark.parametrize("change, expected", CHANGES, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_checkpoint_that_changed(change, expected, tmp_path):
-    cache = tmp_path / "cache"
-    model = plain(tmp_path / "models")
-    assert_same(answer(model, cache), right(1))
-    change(model)
-    with logged([]) as lines:
-        if isinstance(expected, str):
-            with pytest.raises(UserError, match=expected):
-                answer(model, cache)
-            return
-        assert_same(answer(model, cache), right(*expected or (1,)))
-    told = [line for line in lines if "its weights are not there" in line]
-    assert len(told) == (expected is None) and all(line.startswith(f"{model}: ") for line in told)
+    with pytest.raises(UserError, match="holds pytorch_model.bin"):
+        answer(model, tmp_path / "cache")
 
 
 def test_contents_alone_decide(tmp_path):
