@@ -114,7 +114,58 @@ quantize --model SMALL --calibration long.txt --out mine | --out mine
 quantize --model SMALL --out . | --out .: exists
 quantize --model no/such/model --calibration long.txt --out new | no/such/model
 bringup --out new --reference '' | --reference ; empty name
+perf model --mesh T3K --tp 3 | tp must divide 8, got 3
+perf model --mesh GALAXY --tp 16 | tp must divide 8, got 16
+perf model --batch 0 | got 0
+perf ops --recipe fp4 | fp4
+perf model --backend paper | paper
+perf model --position 32768 | 32768
+perf model --links 0 | --links must be 1 to 4
+perf model --measured report.json --prefill 32 | leave out --prefill
+perf l1 --prefill 7 | --prefill must be 32 to 16384 rows, got 7
+perf l1 --cached-prefix | --cached-prefix needs --prefill
+demo --cache ~nobody-of-this-name/x | ~nobody-of-this-name/x
+bringup --size tiny --backend golden --out damaged | damaged
+quantize --calibration long.txt --model SMALL --out damaged | damaged
 """
+# Every option that names a file, with a name that no file can have.
+NO_FILE = """
+demo --prompts
+demo --prompt-file
+demo --recipe
+demo --model
+demo --cache
+demo --out
+eval --text
+eval --quantized
+eval --out
+tasks --questions
+quantize --model SMALL --out new --calibration
+quantize --calibration long.txt --model SMALL --out
+bringup --size tiny --backend golden --out
+bringup --size tiny --backend golden --out new --reference
+bringup --size tiny --backend golden --out new --questions
+bringup --size tiny --backend golden --out new --model
+perf models --config
+perf model --measured
+"""
+LONG = 300 * "n"
+OPTIONS += "".join(f"{door} {LONG}{'.json' * door.endswith('--recipe')} | nnn\n" for door in NO_FILE.split("\n")[1:-1])
+# JSON files of recipes: content, words of the line
+RECIPES = (
+    ("{", "not JSON"),
+    ('{"base": "fast"}', "base: there are bf16"),
+    ('{"mlp": "bfloat8_b"}', "knows base, attention, mlp_in"),
+    ('{"mlp_in": "bfp4"}', "mlp_in: must be one of bfloat16, bfloat8_b, bfloat4_b; got 'bfp4'"),
+    ('{"mlp_in": {"fidelity": "LoFi"}}', "mlp_in: has no format"),
+    ('{"mlp_in": {"format": "bfloat4_b", "fidelity": "HiFi4"}}', "must be one of LoFi, HiFi2, HiFi3; got 'HiFi4'"),
+    ('{"kv_cache": "bfloat4_b"}', "kv_cache: must be one of bfloat16, bfloat8_b"),
+    ('{"all_reduce_dtype": "bfloat4_b"}', "all_reduce_dtype: must be one of bfloat16, bfloat8_b"),
+    ('{"layers": {"first": {}}}', "layer first: must be a layer's number"),
+    ('{"layers": {"0": {"lm_head": "bfloat16"}}}', "layer 0: knows attention"),
+)
+OPTIONS += "".join(f"demo --recipe recipe{i}.json | recipe{i}.json ; {words}\n" for i, (_, words) in enumerate(RECIPES))
+OPTIONS += "demo --recipe recipes/none.json | none.json: No such file\n"
 # What a program did not make stays: it would remove or overwrite these files.
 MAKE, VENV = (
     f"make --silent -f {ROOT}/Makefile -o .venv/ready",
@@ -152,8 +203,12 @@ ROWS = [[part.strip() for part in line.split("|")] for line in (OPTIONS + STRANG
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("user")
-    for folder in ("folder", "mine/unfinished"):
+    for folder in ("folder", "mine/unfinished", "damaged/unfinished"):
         (place / folder).mkdir(parents=True)
+    for file in ("outcomes.json", "unfinished/settings.json"):  # an earlier run's
+        (place / "damaged" / file).write_text("[")
+    for i, (content, _) in enumerate(RECIPES):
+        (place / f"recipe{i}.json").write_text(content)
     (place / "notes.txt").write_text("A user's own notes.\n")
     (place / "long.txt").write_text("What is the capital of France? " * 200)
     (place / "binary.txt").write_bytes(b"ab\xff")
@@ -228,25 +283,6 @@ def test_a_refusal_is_one_line_and_changes_no_file(row, place, refusal):
 def test_a_file_of_prompts_that_is_none(refusal, tmp_path, contents, named):
     (tmp_path / "prompts.json").write_bytes(contents.encode("latin-1"))
     assert named in refusal(f"demo --prompts {tmp_path}/prompts.json")
-
-
-DAMAGES = {
-    "another architecture": (lambda m: edit(m / "config.json", model_type="llama"), ["model_type", "llama"]),
-    "truncated weights": (lambda m: os.truncate(m / "model.safetensors", 1000), ["model.safetensors"]),
-    "no tokenizer": (lambda m: (m / "tokenizer.json").unlink(), ["no tokenizer.json"]),
-    "truncated generation config": (lambda m: (m / "generation_config.json").write_text("{"),
-        ["generation_config.json"]),
-    "no chat template": (lambda m: edit(m / "tokenizer_config.json", chat_template=None), ["--no-instruct"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_checkpoint(refusal, tmp_path, damage):
-    spoil, named = DAMAGES[damage]
-    model = Path(shutil.copytree(SMALL_CHECKPOINT, tmp_path / "model"))
-    spoil(model)
-    line = refusal(f"demo --model {model}")
-    assert f"{model}" in line and all(name in line for name in named), line
 
 
 # The same from Python: a UserError that names the argument.

@@ -1,11 +1,10 @@
-"""The performance model of steps and prompts: bounds of ops, sums, calibration, bad options."""
+"""The performance model of steps and prompts: bounds of ops, sums, calibration."""
 
 import json
 from dataclasses import replace
 
 import pytest
 from golden_mesh.graph.device_ops import Op, Tensor
-from qwen25_7b_lab.perf.__main__ import main
 from qwen25_7b_lab.perf.capture import Step
 from qwen25_7b_lab.perf.commands import read_measured
 from qwen25_7b_lab.perf.report import LABEL, step_report
@@ -14,7 +13,6 @@ from qwen25_7b_lab.prices.collective_prices import collective_seconds
 from qwen25_7b_lab.prices.op_costs import DRAM, LINK
 from qwen25_7b_lab.prices.prices import Row, ranged
 
-from models.demos.qwen25_7b.cli.command import status_of
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
@@ -149,25 +147,3 @@ def test_every_block_says_that_it_is_modeled():
     assert len(sections) == 3 and all(LABEL in section.splitlines()[0] for section in sections)
     prose = [block for block in blocks if not block.startswith(("|", "#"))]
     assert prose and all("modeled, not measured" in block for block in prose), prose
-
-
-@pytest.mark.parametrize(
-    "command, options, message",
-    [
-        ("model", ["--mesh", "T3K", "--tp", "3"], "tp must divide 8, got 3"),
-        ("model", ["--batch", "0"], "got 0"),
-        ("ops", ["--recipe", "fp4"], "fp4"),
-        ("model", ["--backend", "paper"], "paper"),
-        ("model", ["--position", "32768"], "32768"),
-        ("model", ["--links", "0"], "--links must be 1 to 4"),
-        ("model", ["--measured", "Makefile", "--prefill", "32"], "leave out --prefill"),
-        ("l1", ["--prefill", "7"], "--prefill must be 32 to 16384 rows, got 7"),
-        ("l1", ["--cached-prefix"], "--cached-prefix needs --prefill"),
-    ],
-)
-def test_bad_options_are_one_line_and_status_2(command, options, message, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert status_of(lambda: main([command, *options])) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("error: ") and message in lines[0], lines
-    assert not list(tmp_path.iterdir())

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.engine.speculation import NGRAM_LENGTHS, Draft, NgramProposer, Speculation
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.text.request import check_speculate
 
 
 @dataclass(eq=False)
@@ -108,15 +106,3 @@ def test_no_draft_with_fewer_free_slots_than_sequences():
 def test_no_draft_token_goes_past_the_last_new_token(remaining):
     made = drafts([FakeSequence(0, [1, 2] * 4, remaining=remaining)], slots=8, max_tokens=4)
     assert sum(len(draft.tokens) for draft in made) == (min(remaining, 4) if remaining > 1 else 0)
-
-
-@pytest.mark.parametrize("speculate", [0, 9, 2.5, True])
-def test_a_speculate_value_out_of_range_is_refused(speculate):
-    with pytest.raises(UserError, match="1 .*8.*got"):
-        check_speculate(speculate, on_host=False)
-
-
-def test_host_sampling_verifies_no_drafts():
-    check_speculate(1, on_host=True)
-    with pytest.raises(UserError, match="host"):
-        check_speculate(4, on_host=True)

@@ -1,4 +1,4 @@
-"""A recipe file sets the model's formats. Wrong fields are refused by name."""
+"""A recipe file sets the model's formats. tests/commands/test_refusals.py has what is refused."""
 
 import json
 
@@ -42,33 +42,6 @@ def test_a_custom_recipe_is_printed_with_all_its_fields(tmp_path):
     message = str(recipe_named(written(tmp_path, {"mlp_in": "bfloat4_b", "layers": {"3": {"mlp_in": "bfloat8_b"}}})))
     assert "mlp_in bfloat4_b" in message and "layer 3: mlp_in bfloat8_b" in message
     assert str(PERFORMANCE) == "performance"
-
-
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        ("{", "mine.json: not JSON"),
-        ({"base": "fast"}, "base: there are bf16"),
-        ({"mlp": "bfloat8_b"}, "knows base, attention, mlp_in"),
-        ({"mlp_in": "bfp4"}, "mlp_in: must be one of bfloat16, bfloat8_b, bfloat4_b; got 'bfp4'"),
-        ({"mlp_in": {"fidelity": "LoFi"}}, "mlp_in: has no format"),
-        ({"mlp_in": {"format": "bfloat4_b", "fidelity": "HiFi4"}}, "must be one of LoFi, HiFi2, HiFi3; got 'HiFi4'"),
-        ({"kv_cache": "bfloat4_b"}, "kv_cache: must be one of bfloat16, bfloat8_b"),
-        ({"all_reduce_dtype": "bfloat4_b"}, "all_reduce_dtype: must be one of bfloat16, bfloat8_b"),
-        ({"layers": {"first": {}}}, "layer first: must be a layer's number"),
-        ({"layers": {"0": {"lm_head": "bfloat16"}}}, "layer 0: knows attention"),
-    ],
-)
-def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, message):
-    with pytest.raises(UserError, match="recipe .*mine.json") as error:
-        recipe_named(written(tmp_path, content))
-    assert message in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("named", ["fast", "", "recipes/none.json"])
-def test_a_missing_recipe_is_refused(named):
-    with pytest.raises(UserError, match="recipe knows bf16, .* or a JSON file|none.json: No such file"):
-        recipe_named(named)
 
 
 def test_a_layer_beyond_the_model_is_refused_before_anything_is_read(tmp_path):
