@@ -8,12 +8,12 @@ from qwen25_7b_lab.perf.capture import Step, capture_step
 from qwen25_7b_lab.perf.plan_tables import hops
 from qwen25_7b_lab.perf.plan_tables import sent as sent_by
 from qwen25_7b_lab.perf.report import op_table
+from qwen25_7b_lab.perf.step_bytes import step_bytes
 from qwen25_7b_lab.perf.step_model import StepModel, model_step
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
-from models.demos.qwen25_7b.plans.memory_budget import step_bytes
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT

@@ -6,6 +6,7 @@ nothing.
 
 import pytest
 from qwen25_7b_lab.bringup.speed import measure, weights
+from qwen25_7b_lab.perf.step_bytes import step_bytes
 from qwen25_7b_lab.perf.step_model import model_decode, model_prompt
 from qwen25_7b_lab.prices.prices import ranged
 from qwen25_7b_lab.prices.published import span
@@ -13,7 +14,6 @@ from qwen25_7b_lab.prices.published import span
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.memory_budget import step_bytes
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.tt.placement import links_between
 

@@ -5,12 +5,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Callable, Optional
 
-from models.demos.qwen25_7b.cli.terminal import markdown, say
+from models.demos.qwen25_7b.cli.terminal import say
 from models.demos.qwen25_7b.files import write_json
 from models.demos.qwen25_7b.plans.chip import Chip
 from models.demos.qwen25_7b.plans.machines import TTNN_VERSION, Split
 from models.demos.qwen25_7b.tt.mesh import backend_name, open_mesh, select_backend
 
+from ..options import markdown
 from .stages import run_program
 
 Fact = tuple[str, str, Optional[str]]  # what, found, assumed by the plans: None where they assume nothing

@@ -6,10 +6,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
-from models.demos.qwen25_7b.cli.terminal import markdown
 from models.demos.qwen25_7b.files import read_json, write_json, write_text
 from models.demos.qwen25_7b.text.degenerate import degenerate_answers
 
+from ..options import markdown
 from .ops import WRONG
 from .runner import Outcome, count
 

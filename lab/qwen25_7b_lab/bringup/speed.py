@@ -77,7 +77,8 @@ def speed(args: argparse.Namespace) -> None:
     backend = select_backend(args.backend, args.mesh)
     from models.demos.qwen25_7b.config import RECIPES
     from models.demos.qwen25_7b.engine.replica import Replica
-    from models.demos.qwen25_7b.plans.memory_budget import step_bytes
+
+    from ..perf.step_bytes import step_bytes
 
     names, crowds, prompts, steps = CASES[args.size]
     source, config = weights(args.size)

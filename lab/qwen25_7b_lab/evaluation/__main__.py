@@ -5,8 +5,9 @@ from models.demos.qwen25_7b.cli.command import quiet_libraries, run
 
 def main(argv: list[str] | None = None) -> None:
     quiet_libraries()
-    from models.demos.qwen25_7b.cli.options import Parser, add_commands
+    from models.demos.qwen25_7b.cli.options import Parser
 
+    from ..options import add_commands
     from .eval import EVAL
     from .readiness import READINESS
     from .tasks import TASKS

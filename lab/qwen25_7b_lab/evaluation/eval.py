@@ -7,16 +7,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from models.demos.qwen25_7b.cli.options import Command, add_machine, add_recipes, number, path
-from models.demos.qwen25_7b.cli.terminal import complain, markdown, say
+from models.demos.qwen25_7b.cli.options import add_machine, number, path
+from models.demos.qwen25_7b.cli.terminal import complain, say
 from models.demos.qwen25_7b.config import BFP8, RECIPES, Recipe
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.files import check_result, write_json
+from models.demos.qwen25_7b.files import write_json
 from models.demos.qwen25_7b.plans.blocks import BLOCK
 from models.demos.qwen25_7b.plans.grids import ceil_div
 from models.demos.qwen25_7b.plans.machines import Split
 from models.demos.qwen25_7b.tt.mesh import command_queues, open_replicas
 
+from ..options import Command, add_recipes, check_result, markdown
 from .divergence import score_along, score_decode, score_prefill, score_reading
 from .large import HALF, digest, earlier_results, minutes, read_once, words, write_refpt
 from .model import TP_DEFAULT, EvaluatedModel, add_model, choose_backend, replicas_on, split_for

@@ -6,12 +6,13 @@ from typing import NamedTuple, Sequence
 
 import torch
 
-from models.demos.qwen25_7b.cli.options import Command, add_machine, add_recipes, number, path
-from models.demos.qwen25_7b.cli.terminal import markdown, say
+from models.demos.qwen25_7b.cli.options import add_machine, number, path
+from models.demos.qwen25_7b.cli.terminal import say
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.tt.mesh import command_queues, open_replicas
 
+from ..options import Command, add_recipes, markdown
 from .model import TP_DEFAULT, EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .reference import HuggingFace
 from .texts import ForcedText

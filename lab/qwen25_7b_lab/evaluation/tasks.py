@@ -4,15 +4,16 @@ import argparse
 from dataclasses import asdict
 from typing import Iterator
 
-from models.demos.qwen25_7b.cli.options import Command, add_machine, add_recipes, number, path
-from models.demos.qwen25_7b.cli.terminal import complain, markdown, say
+from models.demos.qwen25_7b.cli.options import add_machine, number, path
+from models.demos.qwen25_7b.cli.terminal import complain, say
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.files import check_result, write_json
+from models.demos.qwen25_7b.files import write_json
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.tt.mesh import command_queues, open_replicas
 
+from ..options import Command, add_recipes, check_result, markdown
 from .eval import add_out, result_file
 from .model import TP_DEFAULT, EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .questions import questions_task, read_questions

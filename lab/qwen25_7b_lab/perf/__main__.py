@@ -9,8 +9,9 @@ from models.demos.qwen25_7b.cli.terminal import say
 def main(argv: list[str] | None = None) -> None:
     if (argv or sys.argv[1:])[:1] != ["run"]:  # its program's own logs are shown
         quiet_libraries()
-    from models.demos.qwen25_7b.cli.options import Parser, add_commands
+    from models.demos.qwen25_7b.cli.options import Parser
 
+    from ..options import add_commands
     from ..prices import commands as prices
     from .commands import COMMANDS
 

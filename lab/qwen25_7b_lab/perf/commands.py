@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Iterator
 
-from models.demos.qwen25_7b.cli.options import Command, add_machine, add_recipe, path
+from models.demos.qwen25_7b.cli.options import add_machine, add_recipe, path
 from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES, DecoderConfig
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.errors import UserError
@@ -21,6 +21,7 @@ from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, TILE, ParallelPlan
 from models.demos.qwen25_7b.tt.mesh import backend_name, host_alone, open_replicas, select_backend
 
+from ..options import Command
 from .plan_tables import hops_table, splits_table
 from .published_models import FAMILIES, QWEN25, SIZES, context_contract, models_table
 

@@ -5,13 +5,13 @@ from typing import Callable, Iterator, Sequence
 
 import ttnn
 
-from models.demos.qwen25_7b.cli.terminal import markdown
 from models.demos.qwen25_7b.config import DecoderConfig, Recipe
 from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.plans.grids import padded_rows
 from models.demos.qwen25_7b.plans.l1 import ATTENTION, CUT, PRODUCT, OpFootprint, decode_footprints, prefill_footprints
 
+from ..options import markdown
 from ..prices.l1 import L1Use, l1_uses
 from .capture import CONTEXT, LAYER, graph_of, one_layer_of_each_kind
 

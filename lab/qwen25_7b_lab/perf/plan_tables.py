@@ -1,17 +1,18 @@
 """Counts from the plans: DRAM of a chip and bytes of a step, for every split."""
 
-from models.demos.qwen25_7b.cli.terminal import markdown
 from models.demos.qwen25_7b.config import BFP8_KV8, QWEN25_7B, DecoderConfig, Recipe
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import Chip
 from models.demos.qwen25_7b.plans.decode_plan import DecodeMatmul
 from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
-from models.demos.qwen25_7b.plans.memory_budget import memory_budget, step_bytes
+from models.demos.qwen25_7b.plans.memory_budget import memory_budget
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
 
+from ..options import markdown
 from ..prices.collective_prices import Collective
+from .step_bytes import step_bytes
 
 USERS, CONTEXT, POSITION = 32, 2048, 1024
 

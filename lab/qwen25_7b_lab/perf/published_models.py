@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from models.demos.qwen25_7b.cli.terminal import markdown
 from models.demos.qwen25_7b.config import DecoderConfig, Recipe
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.files import read_json
@@ -16,6 +15,8 @@ from models.demos.qwen25_7b.plans.memory_budget import RESERVED_BYTES, fits_in, 
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import check_decode, max_prefill_rows
+
+from ..options import markdown
 
 SHORTEST = 1024  # tokens: a context below this is no use for 32 users, so fewer users get this one
 

@@ -13,7 +13,7 @@ from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import Chip
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.memory_budget import memory_budget, step_bytes
+from models.demos.qwen25_7b.plans.memory_budget import memory_budget
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.tt.placement import check_fits, chip_of
@@ -22,6 +22,7 @@ from ..prices.laws import DRAM as BYTES_A_MICROSECOND
 from ..prices.op_costs import DRAM, matmul_peak
 from ..prices.prices import Prices, Row
 from .capture import Step, capture_prefill, capture_step
+from .step_bytes import step_bytes
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from golden_mesh.start.options import add_program, program_of
 from golden_mesh.start.systems import SYSTEMS
 
 from golden_mesh import __main__ as launcher
-from models.demos.qwen25_7b.cli.options import Command, number, path
+from models.demos.qwen25_7b.cli.options import number, path
 from models.demos.qwen25_7b.errors import UserError
 
+from ..options import Command
 from . import TABLE
 
 LAB = Path(__file__).resolve().parents[2]  # the folder of the package

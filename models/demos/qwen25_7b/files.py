@@ -3,7 +3,6 @@
 import json
 import os
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Iterable, Optional
 
@@ -69,17 +68,6 @@ def check_output(option: str, file: Path, *, new: bool = False) -> None:
     if file.exists() and new:
         raise UserError(f"{option} {file}: exists; give a new name")
     check_directory(option, file.parent)
-
-
-def check_result(option: str, file: Path, *keys: str) -> None:
-    """As check_output, for JSON that replaces an earlier run's. UserError: a file without these keys stands there."""
-    check_output(option, file)
-    if file.exists():
-        with suppress(FileError):
-            found = read_json(file)
-            if isinstance(found, dict) and found.keys() >= set(keys):
-                return
-        raise UserError(f"{option} {file}: exists, and is no result of this command; move it, or give another folder")
 
 
 def check_directory(option: str, directory: Path) -> None:

@@ -3,7 +3,7 @@
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Mapping, NamedTuple, NoReturn, Optional, Sequence
+from typing import Any, NoReturn, Optional, Sequence
 
 from ..config import BFP8
 from ..config.recipe import KNOWN, recipe_named
@@ -52,24 +52,6 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (--help shows the options)")
 
 
-class Command(NamedTuple):
-    """A subcommand."""
-
-    run: Callable[[argparse.Namespace], Any]  # its docstring is the help
-    add_options: Callable[[Parser], Any]
-    examples: tuple[str, ...]  # what a user would type after its name
-
-
-def add_commands(parser: Parser, commands: Mapping[str, Command]) -> None:
-    """Add a subcommand for each name. Parsing stores the chosen name as `args.command`."""
-    names = f"{{{','.join(commands)}}}"
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar=names, parser_class=Parser)
-    for name, command in commands.items():
-        text, examples = command.run.__doc__, [f"{parser.prog} {name} {each}".rstrip() for each in command.examples]
-        line = text.partition("\n")[0]
-        command.add_options(subparsers.add_parser(name, help=line, description=text, examples=examples))
-
-
 def add_machine(parser: argparse._ActionsContainer) -> None:
     """Add --mesh and --backend to a parser or to an argument group."""
     known, default = (lambda name: machine(name, "--mesh").name), "(default: %(default)s)"
@@ -84,10 +66,3 @@ def add_recipe(parser: argparse._ActionsContainer, default: str = BFP8.name) -> 
     known = partial(recipe_named, option="--recipe")
     text = f"number formats of weights and cache: {KNOWN} (default: %(default)s)"
     parser.add_argument("--recipe", type=known, default=default, metavar="NAME|FILE.json", help=text)
-
-
-def add_recipes(parser: argparse._ActionsContainer, default: Optional[str], shown: str = "%(default)s") -> None:
-    """Add --recipes. Its value is a list of Recipe, by names and files that commas separate. shown: for the help."""
-    named = lambda names: [recipe_named(name, "--recipes") for name in dict.fromkeys(names.split(","))]
-    text = f"comma-separated: {KNOWN} (default: {shown})"
-    parser.add_argument("--recipes", type=named, default=default, metavar="NAMES", help=text)

@@ -1,8 +1,8 @@
-"""Output of a command: `say` on stdout, `complain` on stderr, and tables."""
+"""Output of a command: `say` on stdout, `complain` on stderr."""
 
 import sys
 from contextlib import nullcontext, suppress
-from typing import ContextManager, Iterable, Sequence
+from typing import ContextManager
 
 # A model may answer with a terminal's control characters. They are written out, as \x1b.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -31,16 +31,6 @@ def complain(line: str) -> None:
         text = f"\n{text}"
     with suppress(OSError), _without_bars():  # the terminal may be gone
         print(text, file=sys.stderr, flush=True)
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], *, aligned: bool = False) -> str:
-    """A table, one line a row. aligned: with columns of equal width, for a table that fits a terminal."""
-    lines = [header, ("---",) * len(header), *rows]
-    if aligned:
-        widths = [max(map(len, column)) for column in zip(*lines)]
-        lines = [[cell.ljust(width) for cell, width in zip(line, widths)] for line in lines]
-        lines[1] = ["-" * width for width in widths]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _without_bars() -> ContextManager:

@@ -100,21 +100,3 @@ def smaller_sizes(table: ModelTable, users: int, max_seq_len: int, block: int, f
     shorter = largest(max_seq_len - 1, lambda n: fits(users, n))
     sizes = (fewer, max_seq_len), (users, shorter)
     return " or ".join(f"{n} users of {tokens} tokens" for n, tokens in sizes if n and tokens)
-
-
-@dataclass(frozen=True)
-class StepBytes:
-    """Bytes that a chip reads in a step."""
-
-    weights: int  # read from DRAM, padding of the banks included
-    padding: int  # the part of `weights` that fills up banks
-    cache: int  # read from DRAM
-
-
-def step_bytes(table: ModelTable, users: int, position: int) -> StepBytes:
-    """A step of `users` users, each with `position` tokens before the new one."""
-    read = sum(times * linear.streamed_bytes for linear, times in table.step)
-    needed = sum(times * linear.unpadded_bytes for linear, times in table.step)
-    blocks = users * ceil_div(position + 1, TILE)
-    tiles = blocks * table.parallel.kv_heads * (table.config.head_width // TILE)
-    return StepBytes(weights=read, padding=read - needed, cache=2 * tiles * cached_tile_bytes(table))
