@@ -8,7 +8,7 @@ import torch
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.sampling import TokenCounts, gumbel
 from models.demos.qwen25_7b.tt.inputs import SamplingControls, penalty_factors
-from models.demos.qwen25_7b.vllm.inputs import PromptLengths, slot_params
+from models.demos.qwen25_7b.vllm.inputs import slot_params
 from tests.generation import sample
 
 EXTREMES = dict(
@@ -28,7 +28,7 @@ class Columns:
         for name, values in zip(EXTREMES, zip(*rows)):
             setattr(self, name, list(values))
         self.seed = [(None, -1, -7, (1 << 64) - 1)[i % 4] for i in range(len(rows))]
-        self.enable_log_probs = False
+        self.enable_log_probs = [False] * len(rows)
 
 
 def test_any_number_becomes_parameters_that_the_chips_and_the_host_compute_with():
@@ -54,25 +54,3 @@ def test_ordinary_numbers_are_unchanged():
         temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.05, presence_penalty=0.5,
         frequency_penalty=-0.5,
     )  # fmt: skip
-
-
-def test_a_preempted_sequence_is_split_where_its_answer_begins():
-    lengths = PromptLengths()
-    lengths.start({3: TokenCounts([5, 6], [])})
-    lengths.add(3, 7)
-    lengths.start({0: TokenCounts(torch.tensor([5, 6]), torch.tensor([7]))})  # in another slot
-    lengths.add(0, 8)
-    assert lengths.split([5, 6, 7, 8]) == ([5, 6], [7, 8])
-    for prompt in ([5, 6], [5, 6, 7], [5, 6, 7, 8, 9], [5, 6, 7, 9]):
-        assert lengths.split(prompt) == (prompt, []), "a new prompt is taken for a preempted sequence"
-
-
-def test_equal_sequences_that_part_are_split_each_where_its_answer_begins():
-    lengths = PromptLengths()
-    for answer in ([], [4]):
-        lengths.start({slot: TokenCounts([5, 6], answer) for slot in range(3)})
-        for slot in range(3):
-            lengths.add(slot, 7 + slot if answer else 4)
-    for slot in range(3):
-        assert lengths.split([5, 6, 4, 7 + slot]) == ([5, 6], [4, 7 + slot])
-    assert lengths.split([5, 6, 4]) == ([5, 6, 4], [])

@@ -5,16 +5,14 @@ import json
 import os
 import re
 import sys
-import time  # noqa: F401 - for grammars
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from models.demos.qwen25_7b import vllm
+from tests.vllm.stand_ins import Backend, Busy, Keys, sampling
 
 sys.path.append(f"{vllm.__path__[0]}/extra_models/qwen25_7b")
-import qwen25_7b_parameters as parameters  # noqa: E402
 import qwen25_7b_requests as requests  # noqa: E402
 import qwen25_7b_trials as trials  # noqa: E402
 
@@ -24,7 +22,8 @@ CHAT = "/v1/chat/completions"
 
 @pytest.fixture(autouse=True)
 def no_vllm(monkeypatch):
-    monkeypatch.setattr(parameters, "install", lambda _: None)
+    patches = SimpleNamespace(REFUSALS=(), exception_handler=None)
+    monkeypatch.setitem(sys.modules, "qwen25_7b_patches", patches)
 
 
 def post(*parts: bytes, path: str = CHAT, method: str = "POST", key: str = "") -> tuple[bytes | None, dict | None]:
@@ -58,19 +57,6 @@ def post(*parts: bytes, path: str = CHAT, method: str = "POST", key: str = "") -
     return None, error
 
 
-class Keys:
-    """vLLM's AuthenticationMiddleware inside another layer. Its 401 is left out."""
-
-    def __init__(self, app, key: str):
-        self._inner, self._key = app, key
-
-    def verify_token(self, headers) -> bool:
-        return headers.get("Authorization") == f"Bearer {self._key}"
-
-    async def __call__(self, scope, receive, send):
-        await self._inner(scope, receive, send)
-
-
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/invocations", "/tokenize"])
 def test_a_request_without_the_key_gets_401_on_every_path(path):
     """vLLM guards paths below /v1 only."""
@@ -84,12 +70,6 @@ def test_a_server_that_stops_answers_503(tmp_path, monkeypatch, method, path):
     assert post(b"{}", path=path, method=method) == (b"{}", None)
     (tmp_path / "stop").touch()
     assert post(b"{}", path=path, method=method)[1]["code"] == 503
-
-
-def sampling(**changes) -> SimpleNamespace:
-    """vLLM's SamplingParams, as far as they are checked."""
-    defaults = dict(n=1, seed=None, repetition_penalty=1.0, stop_token_ids=None, thinking_token_budget=None)
-    return SimpleNamespace(**defaults | dict(logprob_token_ids=None, logit_bias=None, bad_words=None) | changes)
 
 
 @pytest.mark.parametrize(
@@ -110,14 +90,14 @@ def sampling(**changes) -> SimpleNamespace:
     ],
 )
 def test_parameters_that_would_end_the_engine_or_be_ignored(changes, named):
-    check = lambda: parameters.check_parameters(sampling(**changes), VOCAB_SIZE)  # noqa: E731
+    check = lambda: requests.check_parameters(sampling(**changes), VOCAB_SIZE)  # noqa: E731
     if named is None:
         return check()
     with pytest.raises(ValueError, match=f"^{named}"):
         check()
 
 
-DEFAULTS = {"n": 1, "bad_words": [], "seed": None, "metadata": None} | dict.fromkeys(parameters.OLD_NAMES)
+DEFAULTS = {"n": 1, "bad_words": [], "seed": None, "metadata": None}
 
 
 @pytest.mark.parametrize(
@@ -127,46 +107,19 @@ DEFAULTS = {"n": 1, "bad_words": [], "seed": None, "metadata": None} | dict.from
         (dict(guided_json={}), "guided_json here"),
         (dict(best_of=3), "best_of here: leave it out"),
         (dict(bad_words=["no"]), "bad_words here"),
-        (dict(n=20), "n here"),
+        (dict(n=20, seed=None), "n here"),
         (dict(seed=0), "seed here"),
-        (dict(n=1, bad_words=[], guided_json=None, store=True, metadata={"a": "b"}, top_p=0.5), None),
+        (dict(of_no_route=False), "of_no_route here"),
+        (dict(n=1, bad_words=[], guided_json=None, store=True, metadata={"a": "b"}, safety_identifier="x"), None),
     ],
 )
 def test_options_that_are_not_read(given, words):
     """A default, and what asks for no other text, may be given."""
-    check = lambda: parameters.check_fields({"top_p"}, given, DEFAULTS | {"top_p": None})  # noqa: E731
+    check = lambda: requests.check_unread(given, DEFAULTS)  # noqa: E731
     if words is None:
         return check()
     with pytest.raises(ValueError, match=f"^vLLM ignores {words}"):
         check()
-
-
-class Backend:
-    """vLLM's GuidanceBackend. A grammar is a program that says what happens when it compiles."""
-
-    def compile_grammar(self, kind, grammar):
-        exec(grammar, globals())
-        return self
-
-    def allocate_token_bitmask(self, rows):
-        return torch.zeros(rows, 3, dtype=torch.int32)
-
-    error, accepts = "", True
-
-    @property
-    def ll_matcher(self):
-        return SimpleNamespace(get_error=lambda: self.error, is_stopped=lambda: False)
-
-    def fill_bitmask(self, mask, row):
-        mask[row, 1] = -(1 << 31)  # token 63
-
-    def accept_tokens(self, _, tokens):
-        assert tokens == [63]
-        return self.accepts
-
-
-class Busy(Exception):
-    """vLLM's GenerationError."""
 
 
 def check(*grammars: str) -> list[Exception | None]:

@@ -15,6 +15,7 @@ from models.demos.qwen25_7b.plans.memory_budget import cache_tokens, memory_budg
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
+from models.demos.qwen25_7b.vllm.startup import full_cache_tokens
 from tests.vllm.vllm_engine import Engine
 from tests.vllm.vllm_requests import NEW_TOKENS, greedy, hf_config, requests, start
 
@@ -27,7 +28,6 @@ def refusal(mesh_device, checkpoint, slots=32, **options) -> str:
 
 def test_impossible_flags_are_refused(mesh_device, checkpoint):
     assert "--max-num-seqs must be an integer, 1 to 32" in refusal(mesh_device, checkpoint, slots=256)
-    assert "tt.optimizations" in refusal(mesh_device, checkpoint, optimizations="fast")
 
 
 def test_a_mesh_of_two_rows(checkpoint):
@@ -100,14 +100,12 @@ def test_the_cache_size_reported_to_vllm_fits(tp, recipe):
         )
 
 
-def test_no_more_memory_is_allocated_than_full_contexts_need(checkpoint):
-    tokens = QwenForCausalLM.get_max_tokens_all_users(
-        model_name=f"{checkpoint.directory}", num_devices=2, tt_data_parallel=1, max_model_len=1024, max_num_seqs=4
-    )
-    assert tokens == 4096
+def test_no_more_memory_is_allocated_than_full_contexts_need(model):
+    assert model.get_max_tokens_all_users(model_name="", num_devices=2, max_model_len=64, max_num_seqs=2) == 128
     config = replace(QWEN25_7B, max_position_embeddings=131072)
     table = ModelTable(config, ParallelPlan.make(config, 2), BFP8, WORMHOLE)
-    assert QwenForCausalLM._cache_tokens(table, 131072, 32) == cache_tokens(table, 131072) - 32 * 128
+    assert full_cache_tokens(table, 1024, 4) == 4096
+    assert full_cache_tokens(table, 131072, 32) == cache_tokens(table, 131072) - 32 * 128
 
 
 def test_arguments_of_a_later_plugin_are_ignored(mesh_device, checkpoint):

@@ -7,66 +7,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from models.demos.qwen25_7b import vllm
+from tests.vllm.stand_ins import BatchUpdateBuilder, InputBatch, TTScheduler, TTWorker
 
 FOLDER = f"{vllm.__path__[0]}/extra_models/qwen25_7b"
-
-
-class BatchUpdateBuilder:
-    """vLLM's, as far as the plugin uses it."""
-
-    def __init__(self):
-        self._removed, self.added = [], []
-
-    def get_and_reset(self, batch_size):
-        update = SimpleNamespace(removed=self._removed, added=self.added)
-        self._removed, self.added = [], []
-        return update
-
-
-class InputBatch:
-    """The plugin's, without penalties."""
-
-    no_penalties = True
-
-    def __init__(self):
-        builder = BatchUpdateBuilder()
-        self.sampling = SimpleNamespace(batch_update_builder=builder, bad_words_token_ids={})
-
-
-class TTWorker:
-    """The plugin's, with one batch and a cache of 544 blocks of 10 bytes."""
-
-    def __init__(self, blocks=None):
-        self.cache_config = SimpleNamespace(num_gpu_blocks_override=blocks)
-
-    def determine_available_memory(self):
-        self.cache_config.num_gpu_blocks_override = 544
-        return 5440
-
-    def initialize_from_config(self, _):
-        self.model_runner = SimpleNamespace(input_batch=InputBatch())
-
-
-class TTScheduler:
-    """The plugin's: the output of a prefill without room is dropped. vLLM empties both sets in each."""
-
-    def __init__(self):
-        self.finished_req_ids, self.reset_preempted_req_ids = set(), set()
-        self.room = 0
-
-    def schedule(self):
-        output = self._schedule_prefill_only()
-        return output if output.total_num_scheduled_tokens else self._output(1)
-
-    def _schedule_prefill_only(self):
-        return self._output(self.room)
-
-    def _output(self, tokens):
-        ended, preempted = self.finished_req_ids, self.reset_preempted_req_ids
-        self.finished_req_ids, self.reset_preempted_req_ids = set(), set()
-        return SimpleNamespace(
-            total_num_scheduled_tokens=tokens, finished_req_ids=ended, preempted_req_ids=preempted or None
-        )
 
 
 @pytest.fixture
@@ -141,6 +84,13 @@ def test_a_request_in_a_row_that_was_just_freed_keeps_its_options(worker):
     builder.added.append((0, "bias of the new request"))
     apply(builder.get_and_reset(1), options)
     assert options == {0: "bias of the new request"}
+
+
+def test_the_model_knows_where_the_prompt_of_each_row_ends(worker):
+    """A preempted sequence comes back with its answer in its prompt; penalties count the answer alone."""
+    worker.initialize_from_config(None)
+    runner = worker.model_runner
+    assert runner.model.prompt_lengths is runner.input_batch.num_prompt_tokens
 
 
 def test_bad_words_get_the_answer_so_far(worker):

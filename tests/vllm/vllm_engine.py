@@ -110,6 +110,7 @@ class Engine:
         self._lay(requests)
         n, ends = len(requests), [len(r.tokens) for r in requests]
         device = self.device and all(len(r.answer) >= r.host_until for r in requests)
+        self.model.prompt_lengths = np.array([len(r.prompt) for r in requests])  # as MeshWorker
         out = self.model.prefill_forward(
             tokens=self.token_ids[:n, : max(ends)],
             page_table=self.table[:n].clone(),

@@ -1,36 +1,31 @@
 """QwenForCausalLM: the model class that Tenstorrent's vLLM plugin calls. tt-metal: models/*/tt/generator_vllm.py.
 
-Scheduling, the allocation of cache blocks and HTTP are vLLM's. This class computes vLLM's steps on a
-Replica. At the start, startup.py refuses options that cannot be served. No request raises in a step,
-because an exception there ends the engine for every request.
+It computes vLLM's steps on a Replica. At the start, startup.py refuses options that cannot be served. No request raises
+in a step, because an exception there ends the engine for every request.
 """
 
-import os
-from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, NamedTuple, Optional, Sequence
 
 import torch
 import ttnn
 
-from ..config import DecoderConfig, Recipe
+from ..config import DecoderConfig
 from ..config.sampling import GREEDY
 from ..engine.prefill_batch import Prompt, pack_prompts
 from ..engine.replica import Replica, token_ids
 from ..engine.sampling import LogitsRow, SamplingMode, TokenCounts, log_prob, sample_rows
 from ..engine.trace import PendingRead, can_trace
 from ..errors import check_integer
-from ..plans.blocks import BLOCKS, table_width, whole_chunks
+from ..plans.blocks import whole_chunks
 from ..plans.grids import ceil_div
-from ..plans.machines import BY_NAME, MACHINES
-from ..plans.memory_budget import cache_tokens
-from ..plans.model_table import ModelTable
-from ..plans.parallel_plan import MAX_USERS, ParallelPlan
+from ..plans.parallel_plan import MAX_USERS
 from ..tt.attention import TtKVCache, allocate_caches
 from ..tt.model_config import TtModelConfig
 from ..tt.placement import free_dram
 from ..tt.transformer import TtTransformer
 from ..weights.cache import open_checkpoint, packed_weights
 from . import startup
-from .inputs import DecodeState, PromptLengths, SlotParams, own_tokens, slot_params, token_counts
+from .inputs import DecodeState, SlotParams, own_tokens, slot_params, token_counts
 
 # token ids [slots]; with their log-probabilities [slots]
 Sampled = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
@@ -48,23 +43,22 @@ class NextToken(NamedTuple):
 class QwenForCausalLM:
     """The plugin constructs it, allocates its caches, runs the warm-up, then runs steps.
 
-    Arguments have the plugin's names. Arguments that the model does not use are ignored.
-    The plugin decides which sequence is in which slot, which blocks it has, and where tokens are sampled. A slot
-    without a sequence has start_pos -1. The only state by slot is the state of the chips between two decode steps
-    (DecodeState).
+    Arguments have the plugin's names; others are ignored. The plugin decides which sequence is in which slot, which
+    blocks it has, and where tokens are sampled. A slot without a sequence has start_pos -1. The only state by slot is
+    that of the chips between two decode steps (DecodeState).
     """
 
     model_capabilities = {f"supports_{name}": True for name in ("prefix_caching", "async_decode", "sample_on_device")}
-    # of the newest model, because get_max_tokens_all_users is not told
-    _recipe: Recipe = startup.recipe_of(None)
-    _revision: Optional[str] = None
+    _cache_tokens: int  # of the newest model
 
     def __init__(self, model: TtTransformer, sequences: int):
         """sequences: rows of the plugin's decode calls; the model may have more slots, see DecodePlan.make."""
         self.model = model
         self.sequences = sequences
+        self._vocab_size = model.model_config.config.vocab_size
         self.replica: Optional[Replica] = None  # until the caches are allocated
-        self._prompt_lengths = PromptLengths()
+        # By row of a prefill, the plugin's own; MeshWorker sets it. A preempted sequence's prompt contains its answer.
+        self.prompt_lengths: Sequence[int] = ()
 
     # ---- the start
 
@@ -80,52 +74,27 @@ class QwenForCausalLM:
         **_: Any,
     ) -> "QwenForCausalLM":
         """Load the weights onto the chips, through the user's cache. hf_config._name_or_path: vLLM's --model."""
-        vllm_config = startup.current_vllm_config()
         startup.check_mesh(mesh_device)
         check_integer("--max-num-seqs", max_batch_size, 1, MAX_USERS)
-        cls._recipe = startup.recipe_of(optimizations)
         config = DecoderConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
-        model_config = TtModelConfig.make(
-            mesh_device, config, cls._recipe, slots=max_batch_size, max_seq_len=max_seq_len
-        )
-        if vllm_config is not None:
+        recipe = startup.OPTIMIZATIONS[optimizations]
+        model_config = TtModelConfig.make(mesh_device, config, recipe, slots=max_batch_size, max_seq_len=max_seq_len)
+        cls._cache_tokens = startup.full_cache_tokens(model_config, max_seq_len, max_batch_size)
+        revision = None
+        if vllm_config := startup.current_vllm_config():
             startup.check_number_formats(vllm_config)
-            cls._revision = vllm_config.model_config.revision
-            cache = vllm_config.cache_config
-            tokens = cls._cache_tokens(model_config, max_seq_len, max_batch_size) + max_batch_size * cache.block_size
-            blocks = cache.num_gpu_blocks_override or ceil_div(tokens, cache.block_size)  # as the plugin will
+            revision, cache = vllm_config.model_config.revision, vllm_config.cache_config
+            # as the plugin will
+            blocks = cache.num_gpu_blocks_override or ceil_div(cls._cache_tokens, cache.block_size) + max_batch_size
             free = free_dram(mesh_device) - model_config.memory_budget.total
             startup.check_cache(model_config, free, blocks, cache.block_size)
-        checkpoint = open_checkpoint(hf_config._name_or_path, revision=cls._revision)
-        model = TtTransformer(mesh_device, packed_weights(checkpoint, model_config), model_config)
-        return cls(model, max_batch_size)
+        checkpoint = open_checkpoint(hf_config._name_or_path, revision=revision)
+        return cls(TtTransformer(mesh_device, packed_weights(checkpoint, model_config), model_config), max_batch_size)
 
     @classmethod
-    def get_max_tokens_all_users(
-        cls,
-        *,
-        model_name: str,
-        num_devices: int,
-        tt_data_parallel: int = 1,
-        max_model_len: int,
-        max_num_seqs: int,
-        **_: Any,
-    ) -> int:
-        """The tokens that the cache holds: all sequences' full contexts, or the most that the DRAM takes.
-
-        One whole block table is the least, because decode attention reads whole chunks of the table. The
-        plugin adds a block for each sequence.
-        """
-        config = open_checkpoint(model_name, revision=cls._revision).config
-        plan = ParallelPlan.make(config, num_devices // tt_data_parallel)
-        kind = BY_NAME.get(os.environ.get("MESH_DEVICE", "").upper(), MACHINES["N150"])  # no device is open
-        return cls._cache_tokens(ModelTable(config, plan, cls._recipe, kind.chip), max_model_len, max_num_seqs)
-
-    @staticmethod
-    def _cache_tokens(table: ModelTable, max_model_len: int, max_num_seqs: int) -> int:
-        room = cache_tokens(table, max_model_len) - max_num_seqs * max(BLOCKS)
-        width = table_width(max_model_len, max(BLOCKS)) * max(BLOCKS)
-        return max(0, min(room, max(width, max_num_seqs * max_model_len)))
+    def get_max_tokens_all_users(cls, **_: Any) -> int:
+        """Tokens of the cache of the newest model. The plugin adds a block for each sequence."""
+        return cls._cache_tokens
 
     def allocate_kv_cache(
         self, kv_cache_shape: Sequence[int], dtype: torch.dtype, num_layers: int, **_: Any
@@ -147,15 +116,12 @@ class QwenForCausalLM:
 
     def warmup_model_prefill(self, *, enable_trace: bool, **_: Any) -> None:
         """Run every kind of prefill. The plugin calls it without traces first: nothing compiles beside a trace."""
-        self._enable_traces(enable_trace)
+        self.replica.traces.enabled = enable_trace and self._can_trace
         startup.warm_up_prefill(self.replica)
 
     def warmup_model_decode(self, *, enable_trace: bool, **_: Any) -> None:
-        self._enable_traces(enable_trace)
+        self.replica.traces.enabled = enable_trace and self._can_trace
         startup.warm_up_decode(self.replica)
-
-    def _enable_traces(self, asked: bool) -> None:
-        self.replica.traces.enabled = asked and self._can_trace
 
     # ---- steps
 
@@ -175,20 +141,19 @@ class QwenForCausalLM:
         Returns logits [rows, 1, vocab_size] float32, or, with sampling_params, the sampled tokens.
         """
         self._state.invalidate()
-        self._enable_traces(enable_trace)
-        rows, ends, block = len(prompt_lens), [int(n) for n in prompt_lens], self.replica.block
-        sequences = [tokens[row, :end].tolist() for row, end in enumerate(ends)]
+        self.replica.traces.enabled = enable_trace and self._can_trace
+        rows, block, own = len(prompt_lens), self.replica.block, own_tokens(tokens, prompt_lens)
         prompts = [
-            Prompt(row, sequences[row], int(start_pos[row]), page_table[row, : ceil_div(end, block)].tolist())
-            for row, end in enumerate(ends)
+            Prompt(row, ids.tolist(), int(start_pos[row]), page_table[row, : ceil_div(len(ids), block)].tolist())
+            for row, ids in enumerate(own)
         ]
         next_tokens: list[NextToken] = []
         if sampling_params is not None:
-            counts = map(self._prompt_lengths.split, own_tokens(tokens, ends))
-            params = self._slot_params(sampling_params, rows)
-            next_tokens = [NextToken(*row) for row in zip(range(rows), params, counts, ends)]
+            params = slot_params(sampling_params, rows, self._vocab_size)
+            counts = [TokenCounts(ids[:length], ids[length:]) for ids, length in zip(own, self.prompt_lengths)]
+            next_tokens = [NextToken(*row) for row in zip(range(rows), params, counts, map(len, own))]
         mode = self._write_sampling(next_tokens, new_counts=True)
-        logits = torch.zeros(rows, 1, self.model.model_config.config.vocab_size)
+        logits = torch.zeros(rows, 1, self._vocab_size)
         ids, log_probs = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows)
         for batch in pack_prompts(prompts, self.model.max_prefill_rows, block):
             self.replica.prefill(batch, mode)
@@ -219,7 +184,7 @@ class QwenForCausalLM:
         the chips sampled all of them. reset_batch: sequences have changed slots. It may be False after steps that left
         no tokens on the chips. Sampling parameters are written whenever they differ from the last ones.
         """
-        self._enable_traces(enable_trace)
+        self.replica.traces.enabled = enable_trace and self._can_trace
         on_host = sampling_params is None
         positions = self._state.write(tokens, start_pos, page_table, reset_batch or on_host)
         if on_host:
@@ -227,7 +192,7 @@ class QwenForCausalLM:
             self.replica.read_tokens()
             self._state.invalidate()
             return self.replica.read_logits()[: self.sequences].float()[:, None]
-        params = self._slot_params(sampling_params, self.sequences)
+        params = slot_params(sampling_params, self.sequences, self._vocab_size)
         new_counts = self._state.from_host
         counts = [TokenCounts()] * self.sequences
         # Between two changes of the batch the chips count, so a step's work does not grow with the sequences.
@@ -239,25 +204,21 @@ class QwenForCausalLM:
             if position >= 0
         ]
         self.replica.launch_decode(self._write_sampling(next_tokens, new_counts=new_counts))
-        if not any(d.params.reads_logits or d.params.sampling.counts_answer for d in next_tokens):
+        if not any(next_token.params.reads_logits for next_token in next_tokens):
             return self.replica.pop_pending()
         ids, log_probs = torch.zeros(self.sequences, dtype=torch.int32), torch.zeros(self.sequences)
         self._read_sampled(next_tokens, ids, log_probs)
         if any(next_token.params.on_host for next_token in next_tokens):
-            self._state.set_tokens(ids.tolist())
+            self._state.tokens = ids.tolist()
         return _with_log_probs(next_tokens, ids, log_probs)
 
-    def read_decode_output(self, tt_out: Any, async_read: bool = False, **_: Any) -> Any:
-        """Return what decode_forward returned, with the events to wait for if async_read."""
-        if not async_read:
-            return tt_out
-        pending = isinstance(tt_out, PendingRead) and tt_out.done is not None
-        return tt_out, [tt_out.done] if pending else []
+    def read_decode_output(self, tt_out: Any, **_: Any) -> tuple[Any, list]:
+        """Return what decode_forward returned, and the events to wait for."""
+        done = getattr(tt_out, "done", None)
+        return tt_out, [] if done is None else [done]
 
-    def process_decode_output_host(self, tt_out: Any, is_tokens: bool = True, **_: Any) -> Sampled:
-        """Wait for tt_out; return it as a torch tensor. The plugin may call this from another thread."""
-        if not isinstance(tt_out, PendingRead):
-            return tt_out
+    def process_decode_output_host(self, tt_out: PendingRead, **_: Any) -> torch.Tensor:
+        """Wait for tt_out; return its token ids [slots]. The plugin may call this from another thread."""
         return torch.tensor(token_ids(tt_out)[: self.sequences], dtype=torch.int32)
 
     def close(self) -> None:
@@ -265,32 +226,22 @@ class QwenForCausalLM:
         if self.replica is not None:
             self.replica.close()
 
-    def modules(self) -> Iterator:
-        """vLLM looks for torch modules when it exits."""
-        return iter(())
-
-    def _slot_params(self, params: Any, slots: int) -> list[SlotParams]:
-        return slot_params(params, slots, self.model.model_config.config.vocab_size)
-
     # ---- sampling
 
     def _write_sampling(self, next_tokens: Sequence[NextToken], *, new_counts: bool) -> SamplingMode:
-        """Write the sampling parameters and the noise; return how the launch samples. Slots that the host samples are
-        greedy on the chips.
+        """Write sampling parameters, noise and, with `new_counts`, the counts from which the chips go on.
 
-        With `new_counts` the token counts are written, and the chips continue from these counts.
+        Slots that the host samples are greedy on the chips. Returns how the launch samples.
         """
         on_chips = [next_token for next_token in next_tokens if not next_token.params.on_host]
-        penalized = {d.slot: d.counts for d in on_chips if d.params.sampling.penalized}
         params = [GREEDY] * self.sequences
         for next_token in on_chips:
             params[next_token.slot] = next_token.params.sampling
         inputs = self.replica.inputs
-        if new_counts:
-            self._prompt_lengths.start({d.slot: d.counts for d in next_tokens if d.params.sampling.counts_answer})
-            if penalized:
-                occurrences = any(d.params.sampling.counts_answer for d in on_chips)
-                inputs.write_token_counts(penalized, occurrences=occurrences)
+        penalized = {d.slot: d.counts for d in on_chips if d.params.sampling.penalized}
+        if new_counts and penalized:
+            occurrences = any(d.params.sampling.counts_answer for d in on_chips)
+            inputs.write_token_counts(penalized, occurrences=occurrences)
         inputs.write_sampling_params(params)
         inputs.write_noise_for((d.slot, d.params.key, d.position) for d in on_chips if not d.params.sampling.greedy)
         return SamplingMode.of(params)
@@ -298,8 +249,7 @@ class QwenForCausalLM:
     def _read_sampled(self, next_tokens: Sequence[NextToken], ids: torch.Tensor, log_probs: torch.Tensor) -> None:
         """Wait for the newest launch; write the tokens and log-probabilities at their slots."""
         tokens = self.replica.read_tokens()
-        reads_logits = any(next_token.params.reads_logits for next_token in next_tokens)
-        logits = self.replica.read_logits() if reads_logits else None
+        logits = self.replica.read_logits() if any(d.params.reads_logits for d in next_tokens) else None
         rows = {
             slot: LogitsRow(logits[slot], params.sampling, params.key, position, counts)
             for slot, params, counts, position in next_tokens
@@ -312,8 +262,6 @@ class QwenForCausalLM:
             ids[slot] = tokens[slot]
             if params.log_prob:
                 log_probs[slot] = log_prob(logits[slot], tokens[slot])
-            if params.sampling.counts_answer:
-                self._prompt_lengths.add(slot, tokens[slot])
 
 
 def _with_log_probs(next_tokens: Iterable[NextToken], ids: torch.Tensor, log_probs: torch.Tensor) -> Sampled:

@@ -1,9 +1,8 @@
 """vLLM's tensors and sampling parameters as a Replica takes them. Nothing here raises: that would end the engine."""
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isnan
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, Optional, Sequence
 
 import numpy as np
 import torch
@@ -13,9 +12,7 @@ from ..engine.replica import Replica
 from ..engine.sampling import TokenCounts, stream_key
 from ..plans.grids import ceil_div
 
-NO_SEED = -1  # the plugin's tensor form of None
 _FIELDS = "temperature top_k top_p repetition_penalty presence_penalty frequency_penalty seed enable_log_probs".split()
-REMEMBERED = 128  # sequences: four times those that run at once
 HOTTEST = 1e6  # a temperature above flattens the float32 softmax no further
 
 
@@ -36,14 +33,10 @@ class SlotParams(NamedTuple):
 
 
 def slot_params(params: Any, slots: int, vocab_size: int) -> list[SlotParams]:
-    """params: the plugin's TTSamplingParams; a field is a list of `slots` or more values, or one value."""
-    columns = [getattr(params, name) for name in _FIELDS]
-    columns = [c if isinstance(c, (list, tuple)) else [c] * slots for c in columns]
-    found = []
-    for _, *numbers, log_prob in zip(range(slots), *columns):
-        sampling = _sampling_params(*numbers, vocab_size)
-        found.append(SlotParams(sampling, stream_key(sampling.seed), bool(log_prob)))
-    return found
+    """params: the plugin's TTSamplingParams; a field is a list of `slots` or more values."""
+    rows = zip(range(slots), *(getattr(params, name) for name in _FIELDS))
+    found = [(_sampling_params(*numbers, vocab_size), log_prob) for _, *numbers, log_prob in rows]
+    return [SlotParams(sampling, stream_key(sampling.seed), bool(log_prob)) for sampling, log_prob in found]
 
 
 @lru_cache(maxsize=1024)  # a request has the same values in each of its steps
@@ -51,7 +44,7 @@ def _sampling_params(
     temperature, top_k, top_p, repetition_penalty, presence_penalty, frequency_penalty, seed, vocab_size
 ) -> SamplingParams:  # fmt: skip
     """A number that vLLM accepts becomes the nearest number that SamplingParams accepts."""
-    seed = None if seed is None or seed == NO_SEED else int(seed) % SEEDS
+    seed = None if seed in (None, -1) else int(seed) % SEEDS  # -1: the plugin's tensor form of None
     temperature = _clamp(temperature, 0.0, HOTTEST, default=1.0)
     top_p = _clamp(top_p, 0.0, 1.0, default=1.0)
     if top_p == 0:  # only the most likely token; the plugin sends it where top_k is 1
@@ -88,63 +81,6 @@ def own_tokens(tokens: torch.Tensor, lengths: Sequence[int]) -> list[np.ndarray]
     return [row[:length] for row, length in zip(tokens.numpy(), lengths)]
 
 
-@dataclass(frozen=True, eq=False)
-class _Record:
-    """The tokens of a sequence so far: those of the last change of slots, and those sampled after it."""
-
-    prompt_length: int
-    tokens: np.ndarray
-    sampled: list[int] = field(default_factory=list)
-
-    def equals(self, tokens: np.ndarray) -> bool:
-        known = len(self.tokens)
-        # The end first: it differs between most sequences.
-        return (
-            len(tokens) == known + len(self.sampled)
-            and list(tokens[known:]) == self.sampled
-            and np.array_equal(tokens[:known], self.tokens)
-        )
-
-
-class PromptLengths:
-    """Remembers where the prompt of a recent sequence ends, for sequences that vLLM preempts.
-
-    A preempted sequence comes back as one prompt that contains its answer, without a mark. Presence and
-    frequency penalties count the answer alone. A sequence is found by all of its tokens. A new prompt that
-    equals a recent sequence, token by token, is taken for it; that affects one token.
-    """
-
-    def __init__(self):
-        self._recent: list[_Record] = []  # the oldest first
-        self._running: dict[int, _Record] = {}  # by slot
-
-    def start(self, sequences: Mapping[int, TokenCounts]) -> None:
-        """Sequences have changed slots. sequences: by slot, those whose answer is counted."""
-        self._running = {}
-        for slot, counts in sequences.items():
-            prompt, answer = (np.asarray(ids, dtype=np.int32) for ids in counts)
-            record = _Record(len(prompt), np.concatenate([prompt, answer]))
-            earlier = self._find(record.tokens)
-            if earlier is not None:  # of this sequence; a further equal sequence finds its own
-                self._recent.remove(earlier)
-            self._running[slot] = record
-        self._recent = [*self._recent, *self._running.values()][-REMEMBERED:]
-
-    def add(self, slot: int, token: int) -> None:
-        """A step sampled the slot's next token."""
-        if slot in self._running:
-            self._running[slot].sampled.append(token)
-
-    def split(self, tokens: np.ndarray) -> TokenCounts:
-        """Return a prefill's tokens int32 as prompt and answer."""
-        record = self._find(tokens)
-        prompt = len(tokens) if record is None else record.prompt_length
-        return TokenCounts(tokens[:prompt], tokens[prompt:])
-
-    def _find(self, tokens: np.ndarray) -> Optional[_Record]:
-        return next((record for record in self._recent if record.equals(tokens)), None)
-
-
 class DecodeState:
     """The chips' inputs of the next decode step. vLLM's values lag behind while steps are in flight."""
 
@@ -154,7 +90,7 @@ class DecodeState:
         self.from_host = True
         self._positions: Optional[list[int]] = None  # of the next step; None: vLLM's are right
         self._tables: Optional[torch.Tensor] = None
-        self._tokens: Optional[list[int]] = None  # of the next step; None: the chips hold them
+        self.tokens: Optional[list[int]] = None  # of the next step, where the host sampled them
 
     def write(
         self, tokens: torch.Tensor, start_pos: torch.Tensor, page_table: torch.Tensor, from_host: bool
@@ -173,16 +109,11 @@ class DecodeState:
         else:
             if not tables.equal(self._tables):
                 inputs.write_block_tables(tables)
-            if self._tokens is not None:
-                inputs.write_tokens(self._tokens)
+            if self.tokens is not None:
+                inputs.write_tokens(self.tokens)
         self._positions = [position + (position >= 0) for position in positions]
-        self._tables = tables
-        self._tokens = None
+        self._tables, self.tokens = tables, None
         return positions
-
-    def set_tokens(self, tokens: Sequence[int]) -> None:
-        """The host sampled the tokens of the step just written."""
-        self._tokens = list(tokens)
 
     def invalidate(self) -> None:
         """The next step starts from vLLM's values: vLLM samples, or a prefill's tokens are on the chips."""

@@ -35,8 +35,7 @@ def _check_tool_parser(name: str, plugin: Optional[str], tokenizer: Any) -> None
     except KeyError:  # no such parser: vLLM lists them
         return
     except Exception as error:
-        reason = f"{error}".rstrip(".")
-        raise UserError(f"--tool-call-parser {name}: {reason}: choose the parser of this model") from error
+        raise UserError(f"--tool-call-parser {name}: choose the parser of this model: {error}") from error
 
 
 def checked_options(model: str, options: Sequence[str], mesh: str, folder: str) -> list[str]:

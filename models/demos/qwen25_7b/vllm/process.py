@@ -19,8 +19,7 @@ ENGINE_SECONDS = 5.0  # for a step in flight and the closing of the mesh
 SERVER_SECONDS = 1.5  # for the API server, whose streams have ended
 TICK = 0.1
 STOP_FILE = "QWEN25_7B_STOP_FILE"
-# vLLM's title for the process that holds a mesh, or whose worker does
-ENGINE_TITLE = "VLLM::EngineCore"
+ENGINE_TITLE = "VLLM::EngineCore"  # vLLM's, of the process that holds a mesh, or whose worker does
 
 
 def run(arguments: list[str], environment: Optional[Mapping[str, str]], drain_seconds: float = 0) -> int:
@@ -58,8 +57,7 @@ def _stop(server: subprocess.Popen, engine_seconds: float) -> list[str]:
     signalled: set[int] = set()
     deadline = time.monotonic() + engine_seconds
     while time.monotonic() < deadline:
-        processes = session_processes(server.pid)
-        engines = {pid for pid, title in processes if title.startswith(ENGINE_TITLE)}
+        engines = {pid for pid, title in session_processes(server.pid) if title.startswith(ENGINE_TITLE)}
         if not engines:
             break
         for pid in engines - signalled:
@@ -69,9 +67,8 @@ def _stop(server: subprocess.Popen, engine_seconds: float) -> list[str]:
         time.sleep(TICK)
     if server.poll() is None:
         server.terminate()
-        deadline = time.monotonic() + SERVER_SECONDS
-        while server.poll() is None and time.monotonic() < deadline:
-            time.sleep(TICK)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(SERVER_SECONDS)
     left = list(session_processes(server.pid))
     if left:
         os.killpg(server.pid, signal.SIGKILL)

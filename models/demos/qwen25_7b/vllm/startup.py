@@ -1,60 +1,43 @@
 """The start of a vLLM engine: checks that name the flag to change, and the warm-up of every kind of step."""
 
-import logging
 import sys
-import time
-from math import inf
-from typing import Any, Optional
+from typing import Any
 
 import ttnn
+from tqdm import tqdm
 
-from ..config import ACCURACY, BFP8, PERFORMANCE, Recipe
+from ..config import ACCURACY, BFP8, PERFORMANCE
 from ..config.sampling import GREEDY, SamplingParams
 from ..engine.prefill_batch import PrefillBatch, PrefillChunk, PrefillKind, Prompt, prefill_kinds
 from ..engine.replica import Replica
 from ..engine.sampling import SamplingMode
 from ..errors import UserError
-from ..plans.blocks import INACTIVE, attention_tables, check_block
+from ..plans.blocks import BLOCKS, INACTIVE, attention_tables, check_block, table_width
 from ..plans.grids import TILE
-from ..plans.machines import MACHINES
-from ..plans.memory_budget import block_bytes
+from ..plans.memory_budget import block_bytes, cache_tokens
+from ..plans.model_table import ModelTable
 from ..plans.prefill_plan import chunk_step
 from ..tt.model_config import TtModelConfig
 
-logger = logging.getLogger("vllm.qwen25_7b")  # vLLM shows loggers below its own
-TRACED = {False: "", True: ", into traces"}
-LOG_SECONDS = 5
-
-# the plugin's tt.optimizations
-OPTIMIZATIONS = {None: BFP8, "performance": PERFORMANCE, "accuracy": ACCURACY}
-# for the warm-up
+OPTIMIZATIONS = {None: BFP8, "performance": PERFORMANCE, "accuracy": ACCURACY}  # the plugin's tt.optimizations
 PENALIZED = SamplingParams(repetition_penalty=1.05)
 FULL = SamplingParams(temperature=1.0, top_k=0)
-
-
-def recipe_of(optimizations: Optional[str]) -> Recipe:
-    if optimizations not in OPTIMIZATIONS:
-        raise UserError(
-            f"--additional-config tt.optimizations must be performance or accuracy, or left out, got {optimizations!r}"
-        )
-    return OPTIMIZATIONS[optimizations]
 
 
 def check_mesh(mesh_device: ttnn.MeshDevice) -> None:
     rows, chips = mesh_device.shape
     if rows != 1:
-        names = ", ".join(kind.mesh_device for kind in MACHINES.values() if kind.shape[0] == 1)
         raise UserError(
-            f"MESH_DEVICE opened {rows}x{chips} chips, the model is split over one row: use MESH_DEVICE={names}, or TG "
-            "with --data-parallel-size 4 --api-server-count 1"
+            f"MESH_DEVICE opened {rows}x{chips} chips, the model is split over one row: use MESH_DEVICE of one row, "
+            "such as T3K, or TG with --data-parallel-size 4 --api-server-count 1"
         )
 
 
 def current_vllm_config() -> Any:
     """Return vLLM's config, which MeshWorker sets while the model loads; None where no vLLM is imported."""
     vllm = sys.modules.get("vllm.config")
-    config = None if vllm is None else vllm.get_current_vllm_config_or_none()
-    if vllm is not None and config is None:
+    config = vllm and vllm.get_current_vllm_config_or_none()
+    if vllm and config is None:
         raise UserError("the worker hides vLLM's options: start with --worker-cls qwen25_7b_worker.MeshWorker")
     return config
 
@@ -73,6 +56,13 @@ def check_number_formats(vllm_config: Any) -> None:
                 f"{option} {value}: leave it out and choose a recipe, --additional-config "
                 '\'{"tt": {"optimizations": ...}}\''
             )
+
+
+def full_cache_tokens(table: ModelTable, max_seq_len: int, sequences: int) -> int:
+    """All sequences' full contexts, or what the DRAM takes. Decode attention reads whole chunks of a table."""
+    room = cache_tokens(table, max_seq_len) - sequences * max(BLOCKS)
+    width = table_width(max_seq_len, max(BLOCKS)) * max(BLOCKS)
+    return max(0, min(room, max(width, sequences * max_seq_len)))
 
 
 def check_cache(model_config: TtModelConfig, free: int, blocks: int, block: int) -> None:
@@ -97,14 +87,8 @@ def warm_up_prefill(replica: Replica) -> None:
 
     The second call, with traces, captures them and computes nothing.
     """
-    largest, traced = replica.model.max_prefill_rows, replica.traces.enabled
-    kinds = prefill_kinds(largest, replica.slots)
-    logged = -inf
-    for number, kind in enumerate(kinds, 1):
-        if time.monotonic() > logged + LOG_SECONDS:
-            text = "Warm-up: prefill of up to %d rows%s, kind %d of %d"
-            logger.info(text, largest, TRACED[traced], number, len(kinds))
-            logged = time.monotonic()
+    kinds, traced = prefill_kinds(replica.model.max_prefill_rows, replica.slots), replica.traces.enabled
+    for kind in tqdm(kinds, f"Warm-up: prefill{', into traces' * traced}", mininterval=5):
         if traced:
             replica.capture_prefill(kind)
         elif (batch := _warm_up_batch(replica, kind)) is not None:
@@ -122,10 +106,9 @@ def warm_up_prefill(replica: Replica) -> None:
 
 def warm_up_decode(replica: Replica) -> None:
     """Run a step in each sampling mode. All slots are inactive, so it writes nothing to the caches."""
-    slots = replica.slots
-    logger.info("Warm-up: decode of %d slots%s", slots, TRACED[replica.traces.enabled])
+    slots, modes = replica.slots, (PENALIZED, FULL, SamplingParams(temperature=1.0), GREEDY)
     replica.inputs.write_slots([0] * slots, [INACTIVE] * slots, attention_tables([[]] * slots, replica.width))
-    for params in (PENALIZED, FULL, SamplingParams(temperature=1.0), GREEDY):
+    for params in tqdm(modes, f"Warm-up: decode{', into traces' * replica.traces.enabled}", mininterval=5):
         replica.inputs.write_sampling_params([params])
         replica.launch_decode(SamplingMode.of([params]))
         replica.read_tokens()

@@ -14,14 +14,10 @@ for folder in (*above, *(root / package.replace(".", "/") for root in above)):  
         package = ".".join(folder.relative_to(root).parts)
         break
 
-platform = sys.modules.get("vllm_tt_plugin.platform")  # reads the name after it has imported this module
-if platform is not None:
+if platform := sys.modules.get("vllm_tt_plugin.platform"):  # reads the name after it has imported this module
     platform.TT_SCHEDULER_CLS = "qwen25_7b_scheduler.Scheduler"
 try:
     QwenForCausalLM = import_module(f"{package}.vllm.generator_vllm").QwenForCausalLM
 except ModuleNotFoundError as missing:
-    if not f"{package}.".startswith(f"{missing.name}."):
-        raise
-    raise ModuleNotFoundError(
-        f"{__file__}: {package} was not found: put the root of its repository first on PYTHONPATH"
-    ) from missing
+    advice = "put the root of its repository first on PYTHONPATH"
+    raise ModuleNotFoundError(f"{__file__} finds no {package} ({missing}): {advice}") from missing

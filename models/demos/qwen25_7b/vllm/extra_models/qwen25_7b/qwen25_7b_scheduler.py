@@ -26,7 +26,7 @@ class Grammar(backend_guidance.GuidanceGrammar):
 class Backend(backend_guidance.GuidanceBackend):
     """llguidance cannot go on where a grammar asks for the text of an added token, such as <tool_call>.
 
-    Its tokenizer has added tokens that are text only for a grammar that names one, such as a structural tag.
+    Only a grammar that names an added token, such as a structural tag, gets the tokenizer that has them.
     """
 
     def __post_init__(self):
@@ -52,10 +52,9 @@ scheduler_log.addFilter(lambda record: "grammar rejected tokens" not in record.m
 
 
 class Scheduler(TTScheduler):
-    """The plugin drops the output of a prefill that finds no room, and schedules a decode step in its place.
+    """The plugin drops the output of a prefill that finds no room, for a decode step in its place.
 
-    vLLM has put the ended requests into the first output. Their slots would stay taken, and a later prefill would end
-    the engine. Here the next output has them again.
+    The first output has the ended requests. Their slots would stay taken, until a prefill ends the engine.
     """
 
     def _schedule_prefill_only(self) -> Any:

@@ -12,18 +12,18 @@ from http import HTTPStatus
 from threading import Lock
 from typing import Any, Optional
 
+import numpy as np
+
 CPU_SECONDS, SECONDS = 5, 60  # for the compilation of a grammar; the second is for a process that hangs
 REMEMBERED = 1024
 SMALL = 10_000  # characters
-# By whether a grammar is small.
-AT_ONCE, WAITING = {True: 2, False: 1}, {True: 64, False: 4}
+AT_ONCE, WAITING = {True: 2, False: 1}, {True: 64, False: 4}  # by whether a grammar is small
 
 
 class GrammarTrials:
     """Compiles a grammar in a process of its own, because it can take minutes, or end the process.
 
-    The engine would compile it in its own process. A grammar that compiles can still fail at its first token.
-    Its answer is remembered, and not the grammar.
+    A grammar that compiles can still fail at its first token. The answer is remembered, and not the grammar.
     """
 
     def __init__(self, backend: Any, busy: type[Exception]):
@@ -36,10 +36,7 @@ class GrammarTrials:
         self._free = {small: asyncio.Semaphore(at_once) for small, at_once in AT_ONCE.items()}
 
     async def check(self, kind: Any, grammar: str, text: Optional[str] = None) -> None:
-        """ValueError if the grammar cannot be used, or if the text is not whole by it.
-
-        kind, grammar: as vLLM's get_structured_output_key returns them.
-        """
+        """ValueError: the grammar cannot be used, or the text is not whole by it. kind, grammar: vLLM's key of it."""
         key = sha256(f"{kind} {text!r} {grammar}".encode("utf-8", "surrogatepass")).digest()
         if key not in self._problems:
             small = len(grammar) < SMALL
@@ -74,10 +71,7 @@ class GrammarTrials:
         return f"takes more than {CPU_SECONDS} s to compile" if slow else "too large to compile"
 
     def _answer(self, writer: int, *trial: Any) -> None:
-        problem = ""
         try:
-            for number in (signal.SIGALRM, signal.SIGXCPU):
-                signal.signal(number, signal.SIG_DFL)
             signal.alarm(SECONDS)
             resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
             logging.disable()
@@ -85,14 +79,19 @@ class GrammarTrials:
         except BaseException as error:  # of vLLM and llguidance, whatever they raise
             foreign = f"not of a form that vLLM takes ({type(error).__name__}: {error})"
             problem = f"{error}" if isinstance(error, ValueError) else foreign
-        finally:
-            problem = problem.partition("<state>")[0][:300]  # llguidance's own state comes after it
-            os.write(writer, " ".join(problem.split()).encode("utf-8", "replace"))
-            os._exit(0)
+        problem = problem.partition("<state>")[0][:300]  # llguidance's own state comes after it
+        os.write(writer, " ".join(problem.split()).encode("utf-8", "replace"))
+        os._exit(0)
 
     def _first_error(self, kind: Any, grammar: str, text: Optional[str]) -> str:
         if text is not None:
-            return self._error_of_text(kind, grammar, text)
+            from llguidance import LLTokenizer
+
+            self._backend.ll_tokenizer = LLTokenizer("byte")
+            compiled = self._backend.compile_grammar(kind, grammar)
+            fits = compiled.ll_matcher.consume_tokens(compiled.ll_tokenizer.tokenize_str(text))
+            whole = fits and compiled.ll_matcher.is_accepting()
+            return "" if whole else "a stop ends the answer where its grammar cannot end"
         if grammar.startswith("{"):
             with suppress(json.JSONDecodeError):
                 json.loads(grammar, parse_int=_check_integer)
@@ -103,21 +102,10 @@ class GrammarTrials:
             error = compiled.ll_matcher.get_error()
             if error or compiled.ll_matcher.is_stopped():
                 return error or ""
-            word = next(i for i, bits in enumerate(mask[0].tolist()) if bits)
-            bits = int(mask[0][word])
-            token = 32 * word + (bits & -bits).bit_length() - 1
-            if not compiled.accept_tokens("", [token]):
+            token = np.unpackbits(mask.numpy().view(np.uint8), bitorder="little").argmax()
+            if not compiled.accept_tokens("", [int(token)]):
                 return compiled.ll_matcher.get_error() or "no token fits"
         return ""
-
-    def _error_of_text(self, kind: Any, grammar: str, text: str) -> str:
-        from llguidance import LLTokenizer
-
-        self._backend.ll_tokenizer = LLTokenizer("byte")
-        compiled = self._backend.compile_grammar(kind, grammar)
-        fits = compiled.ll_matcher.consume_tokens(compiled.ll_tokenizer.tokenize_str(text))
-        whole = fits and compiled.ll_matcher.is_accepting()
-        return "" if whole else "a stop ends the answer where its grammar cannot end"
 
 
 def _check_integer(digits: str) -> None:

@@ -2,15 +2,12 @@
 
 The plugin closes the mesh in __del__, which Python does not call when an engine ends. A mesh that stays open may need a
 reset of the card. This worker closes it at a shutdown, after an error, and at SIGTERM, also while the model loads.
-
-It also keeps logit_bias, min_p and min_tokens of a request in a row that another request has just left (RowUpdates),
-and makes bad_words of several tokens work (Rows). Needed with the plugin up to b95c050, see docs/vllm.md.
+docs/vllm.md says when RowUpdates and Rows can go.
 """
 
 import logging
 import signal
 import sys
-import time
 from ctypes import CDLL
 from multiprocessing.util import Finalize
 from typing import Any
@@ -26,8 +23,7 @@ PRIORITY = 100  # multiprocessing ends what has a priority, the highest first, b
 
 
 class RowUpdates(BatchUpdateBuilder):
-    """What a step changes in the rows of vLLM's logits processors. They clear a removed row after they set an added
-    row.
+    """Changes of the rows of logit_bias, min_p and min_tokens. vLLM clears a removed row after it sets an added one.
 
     The plugin's InputBatch.add_request leaves a row that it reuses among the removed rows.
     """
@@ -51,13 +47,11 @@ class MeshWorker(TTWorker):
         """Open the mesh. A SIGTERM meanwhile is handled after it, because a mesh that is half open cannot be closed."""
         pending: list[int] = []
         before = signal.signal(signal.SIGTERM, lambda number, _frame: pending.append(number))
-        try:
-            super().init_device()
-            Finalize(self, self.shutdown, exitpriority=PRIORITY)
-            Finalize(None, _leave, exitpriority=-PRIORITY)
-        finally:
-            # Until the engine has its own handler, the default one would end the process at once.
-            signal.signal(signal.SIGTERM, before if callable(before) else lambda *_: sys.exit())
+        super().init_device()
+        Finalize(self, self.shutdown, exitpriority=PRIORITY)
+        Finalize(None, _leave, exitpriority=-PRIORITY)
+        # Until the engine has its own handler, the default one would end the process at once.
+        signal.signal(signal.SIGTERM, before if callable(before) else lambda *_: sys.exit())
         if pending:
             sys.exit()
 
@@ -70,10 +64,9 @@ class MeshWorker(TTWorker):
         """Return the bytes of the cache, of --num-gpu-blocks-override blocks if given, which the plugin ignores."""
         asked = self.cache_config.num_gpu_blocks_override
         size = super().determine_available_memory()
-        if asked is None:
-            return size
-        size = size // self.cache_config.num_gpu_blocks_override * asked
-        self.cache_config.num_gpu_blocks_override = asked
+        if asked is not None:
+            size = size // self.cache_config.num_gpu_blocks_override * asked
+            self.cache_config.num_gpu_blocks_override = asked
         return size
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
@@ -81,27 +74,23 @@ class MeshWorker(TTWorker):
         batch = self.model_runner.input_batch
         batch.__class__ = Rows
         batch.sampling.batch_update_builder = RowUpdates()
+        self.model_runner.model.prompt_lengths = batch.num_prompt_tokens
 
     def shutdown(self) -> None:
         """Release the traces and close the mesh. vLLM calls it when an engine ends; a second call does nothing."""
         mesh, self.mesh_device = self.mesh_device, None
         if mesh is None:
             return
-        began = time.monotonic()
-        model = getattr(getattr(self, "model_runner", None), "model", None)
         try:
-            if model is not None:
+            if model := getattr(getattr(self, "model_runner", None), "model", None):
                 model.close()
         finally:
             close_mesh_device(mesh, get_tt_config(self.vllm_config))
-        logger.info("The mesh is closed (%.1f s)", time.monotonic() - began)
+        logger.info("The mesh is closed")
 
 
 def _leave() -> None:
-    """End this process by C's exit, so that libraries end and Python frees no objects: that takes seconds with ttnn.
-
-    An exception goes its own way.
-    """
-    if sys.exc_info()[0] in (None, SystemExit):
+    """End this process by C's exit: Python would free its objects, which takes seconds with ttnn."""
+    if sys.exc_info()[0] in (None, SystemExit):  # another exception goes its own way
         sys.stdout.flush()
         CDLL(None).exit(0)
