@@ -1,8 +1,8 @@
 """What a server refuses: .venv-vllm/bin/python tests/server/check_refusals.py [--url URL].
 
 An option that a route does not read is refused by its name; /openapi.json, the server's own, says which options there
-are and which route reads them. Grammars that are slow to compile keep no plain choice waiting. The server is one with
-tool calls:
+are and which route reads them. So is a name that no route knows; what clients send beside a request passes. Grammars
+that are slow to compile keep no plain choice waiting. The server is one with tool calls:
 
     make serve ARGS="--enable-auto-tool-choice --tool-call-parser hermes"
 """
@@ -22,6 +22,9 @@ from checked_server import CHAT, TEXT
 ROUTES = (CHAT, TEXT, RESPONSES, MESSAGES)
 # These ask for no other text.
 HARMLESS = {*"metadata model prompt_cache_key request_id service_tier store stream stream_options user".split()}
+# What clients of OpenAI send beside a request.
+USUAL = {"metadata": {"a": "b"}, "parallel_tool_calls": True, "prompt_cache_key": "x", "service_tier": "auto"}
+USUAL |= {"safety_identifier": "x", "store": True, "user": "x", "top_p": None, "functions": None}
 SAMPLES = {"integer": 7, "number": 0.37, "string": "x", "array": ["x"], "object": {"x": 1}}
 LARGE, PATIENCE = 12, 10  # grammars at once; seconds
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -36,6 +39,15 @@ TEXT_JSON = {"format": {"type": "json_schema", "name": "s", "schema": CITY}}
 TOOL = {"tools": [CHAT_TOOL], "tool_choice": "required"}
 RESPONSES_TOOL = {"tools": [OPENAI_TOOL | {"type": "function"}], "tool_choice": "required"}
 MESSAGES_TOOL = {"tools": [{"name": "f", "input_schema": CITY}]}
+# What else takes a request: its body.
+OTHERS = {
+    "/invocations": PLAIN[CHAT],
+    "/tokenize": {"prompt": "What"},
+    "/v1/chat/completions/batch": {"messages": [QUESTION], "max_tokens": 4},
+    "/v1/chat/completions/render": PLAIN[CHAT],
+    "/v1/completions/render": PLAIN[TEXT],
+    "/v1/messages/count_tokens": {"messages": QUESTION},
+}
 # route, fields, words of the refusal
 REFUSED = [
     (CHAT, TOOL | {"response_format": JSON}, "leave out the other"),
@@ -97,6 +109,13 @@ def main() -> int:
     def post(route: str, fields: dict) -> httpx.Response:
         return client.post(route, json={"model": model, "temperature": 0} | PLAIN[route] | fields)
 
+    for route, body in (PLAIN | OTHERS).items():
+        for fields, status in ((USUAL, 200), ({"of_no_route": 1}, 400), ({"extra_body": {"seed": 1}}, 400)):
+            response = client.post(route, json={"model": model} | body | fields)
+            if response.status_code != status or status == 400 and next(iter(fields)) not in response.text:
+                faults += 1
+                print(f"{route} {json.dumps(fields)}: {response.status_code} {response.text[:200]}")
+    print(f"usual names and names of no route, {len(PLAIN | OTHERS)} routes: {faults} faults")
     rows = [*REFUSED, *unread(client)]
     for route, fields, words in rows:
         for streams in (False, True)[: 1 if "use_beam_search" in fields else 2]:  # beam search has no streams

@@ -39,7 +39,7 @@ def load_tokenizer(directory: Path) -> Any:
         kind = plain if _of_5() else transformers.LlamaTokenizerFast
         hf = kind.from_pretrained(directory, local_files_only=True, **_options(fields))
         # legacy: also a text after a special token begins with a space
-        _set_sentencepiece_rules(hf.backend_tokenizer, directory, legacy=fields.get("legacy") is not False)
+        _set_sentencepiece_rules(hf, directory, legacy=fields.get("legacy") is not False)
         fields = {"add_bos_token": True} | fields
     else:  # vocab.json and merges.txt have no rules: the class has them
         return _of_class(directory, fields)
@@ -141,12 +141,19 @@ def _pieces(tokenizer: Tokenizer) -> list[Any]:
     return pieces
 
 
-def _set_sentencepiece_rules(tokenizer: Tokenizer, directory: Path, *, legacy: bool) -> None:
+def _set_sentencepiece_rules(hf: Any, directory: Path, *, legacy: bool) -> None:
     """Set the rules of tokenizer.model, so that ids are SentencePiece's own."""
     from sentencepiece import sentencepiece_model_pb2
 
     model = sentencepiece_model_pb2.ModelProto.FromString((directory / "tokenizer.model").read_bytes())
     spec = model.normalizer_spec
+    whole = {piece.piece for piece in model.pieces if piece.type == USER_DEFINED}
+    tokenizer = hf.backend_tokenizer
+    if whole:  # as in 5: 4.57 makes added tokens of whole pieces, and text after one would begin anew
+        contents = json.loads(tokenizer.to_str())
+        contents["added_tokens"] = [t for t in contents["added_tokens"] if t["special"] or t["content"] not in whole]
+        contents["model"] |= {"ignore_merges": True} if "merges" in contents["model"] else {}
+        hf._tokenizer = tokenizer = Tokenizer.from_str(json.dumps(contents))
     steps = [normalizers.Precompiled(spec.precompiled_charsmap)] if spec.precompiled_charsmap else []
     if spec.remove_extra_whitespaces:
         ends = r" +\z" if spec.add_dummy_prefix else r"\A +| +\z"  # a first space is the one that is put there
@@ -159,8 +166,9 @@ def _set_sentencepiece_rules(tokenizer: Tokenizer, directory: Path, *, legacy: b
         signs = "▁" if spec.remove_extra_whitespaces else " ▁"
         schemes = ("always" if legacy else "first"), "never"
         parts = [pre_tokenizers.Metaspace(sign, scheme, split=False) for sign, scheme in zip(signs, schemes)]
-    if whole := [re.escape(piece.piece) for piece in model.pieces if piece.type == USER_DEFINED]:
-        parts.append(pre_tokenizers.Split(Regex("|".join(sorted(whole, key=len, reverse=True))), "isolated"))
+    if whole:
+        longest_first = sorted(map(re.escape, whole), key=len, reverse=True)
+        parts.append(pre_tokenizers.Split(Regex("|".join(longest_first)), "isolated"))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *prefix]
