@@ -21,7 +21,7 @@ import ttnn
 from models.demos.qwen25_7b.config import Recipe
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.blocks import INACTIVE, NO_BLOCK
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.decode_plan import DecodeLayout
 from models.demos.qwen25_7b.plans.grids import TILE, Grid, padded_rows
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import fit_prefill
@@ -83,7 +83,7 @@ class Bench:
         chip = chip_of(mesh_device)
         if cores:
             chip = replace(chip, grid=Grid(chip.grid.x, cores // chip.grid.x))
-        self.decode = DecodePlan.make(self.config, self.plan, chip, batch, topology=row_topology(mesh_device))
+        self.decode = DecodeLayout.make(self.config, self.plan, chip, batch, topology=row_topology(mesh_device))
         self.build = reference.build
 
     def model_config(self, recipe: Recipe, max_seq_len: int = CONTEXT) -> TtModelConfig:

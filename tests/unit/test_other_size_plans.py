@@ -9,7 +9,7 @@ from qwen25_7b_lab.perf.published_models import FAMILIES, SIZES
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
-from models.demos.qwen25_7b.plans.decode_plan import SEMAPHORES, DecodePlan
+from models.demos.qwen25_7b.plans.decode_plan import SEMAPHORES, DecodeLayout
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid
 from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
 from models.demos.qwen25_7b.plans.model_table import ModelTable
@@ -30,10 +30,10 @@ def name_of(value) -> str | None:
     return getattr(value, "name", None)
 
 
-def plans_of(model, tp, grid, recipe) -> tuple[ModelTable, DecodePlan]:
+def plans_of(model, tp, grid, recipe) -> tuple[ModelTable, DecodeLayout]:
     config = (SIZES | FAMILIES)[model]
     table = ModelTable(config, ParallelPlan.make(config, tp), recipe, CHIPS[grid])
-    return table, DecodePlan.make(table.config, table.parallel, table.chip, MAX_USERS)
+    return table, DecodeLayout.make(table.config, table.parallel, table.chip, MAX_USERS)
 
 
 @pytest.mark.parametrize("model, tp, grid, recipe", PLANNED, ids=name_of)
@@ -68,7 +68,7 @@ def test_32_kv_heads_are_refused_on_one_chip_by_their_number(tp, refused):
     """Llama-2-7B, Vicuna and SmolLM2-1.7B: nlp_create_qkv_heads_decode takes at most one head from a core."""
     config = replace(SIZES["7B"], num_attention_heads=32, num_key_value_heads=32, hidden_size=4096)
     table = ModelTable(config, ParallelPlan.make(config, tp), BFP8, WORMHOLE)
-    decode = DecodePlan.make(config, table.parallel, WORMHOLE, MAX_USERS)
+    decode = DecodeLayout.make(config, table.parallel, WORMHOLE, MAX_USERS)
     if not refused:
         check_decode(table, decode)
         return

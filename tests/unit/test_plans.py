@@ -22,7 +22,7 @@ from models.demos.qwen25_7b.plans.blocks import (
     whole_chunks,
 )
 from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE
-from models.demos.qwen25_7b.plans.decode_plan import MAX_LM_HEAD_SHARD, DecodeMatmul, DecodePlan, lm_head_shards
+from models.demos.qwen25_7b.plans.decode_plan import MAX_LM_HEAD_SHARD, DecodeLayout, DecodeMatmul, lm_head_shards
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div, padded_rows, residual_grid
 from models.demos.qwen25_7b.plans.l1 import prefill_footprints
 from models.demos.qwen25_7b.plans.model_table import ModelTable
@@ -107,7 +107,7 @@ def test_no_block_of_k_that_fits_is_cheaper_than_the_planned_one(tp, recipe):
 def test_prefill_plans_divide_and_fit(config, chip, tp, recipe):
     """From one tile to the longest prefill batch, every core has its part, and its L1 holds it."""
     plan = ParallelPlan.make(config, tp)
-    table, room = ModelTable(config, plan, recipe, chip), DecodePlan.make(config, plan, chip, MAX_USERS).l1_room
+    table, room = ModelTable(config, plan, recipe, chip), DecodeLayout.make(config, plan, chip, MAX_USERS).l1_room
     longest = max_prefill_rows(table, room)
     rows = TILE
     while rows <= longest:
@@ -142,7 +142,7 @@ def check_prefill_matmul(name, matmul, cores, rows):
 @pytest.mark.parametrize("tp, rows", [(1, 256), (2, 512), (4, 1024), (8, 1024)])
 def test_the_7bs_longest_prefill_batches(tp, rows):
     plan = ParallelPlan.make(QWEN25_7B, tp)
-    room = DecodePlan.make(QWEN25_7B, plan, WORMHOLE, MAX_USERS).l1_room
+    room = DecodeLayout.make(QWEN25_7B, plan, WORMHOLE, MAX_USERS).l1_room
     assert max_prefill_rows(ModelTable(QWEN25_7B, plan, BFP8, WORMHOLE), room) == rows
 
 
@@ -203,7 +203,7 @@ def test_padded_rows_are_powers_of_two_tiles():
 @pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
 @pytest.mark.parametrize("users", range(1, MAX_USERS + 1))
 def test_every_number_of_users_has_its_cores(config, chip, users):
-    plan, grid = DecodePlan.make(config, ParallelPlan.make(config, 2), chip, users), chip.grid
+    plan, grid = DecodeLayout.make(config, ParallelPlan.make(config, 2), chip, users), chip.grid
     batch = plan.slots
     assert users <= batch <= MAX_USERS and batch < users + grid.x
     assert batch <= grid.x or batch % grid.x == 0, "the users' cores are no rectangle"

@@ -9,7 +9,7 @@ from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.files import read_json
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import Chip
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.decode_plan import DecodeLayout
 from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
 from models.demos.qwen25_7b.plans.memory_budget import RESERVED_BYTES, fits_in, largest, memory_budget
 from models.demos.qwen25_7b.plans.model_table import ModelTable
@@ -60,7 +60,7 @@ def planned_table(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: 
     table = ModelTable(config, ParallelPlan.make(config, tp), recipe, kind.chip)
     chips = config, table.parallel, kind.chip, MAX_USERS
     topology, sums = "ring" if kind.is_ring(tp) else "line", recipe.all_reduce_dtype
-    decode = DecodePlan.make(*chips, topology=topology, partial_sums=sums, links=kind.links)
+    decode = DecodeLayout.make(*chips, topology=topology, partial_sums=sums, links=kind.links)
     check_decode(table, decode)
     max_prefill_rows(table, decode.l1_room)
     return table

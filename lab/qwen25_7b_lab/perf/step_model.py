@@ -12,7 +12,7 @@ from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import Chip
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.decode_plan import DecodeLayout
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
@@ -112,7 +112,7 @@ def model_decode(
     """
     plan, chip = ParallelPlan.make(config, device.shape[1]), chip_of(device)
     table = ModelTable(config, plan, recipe, chip)
-    slots, context = DecodePlan.make(config, plan, chip, users).slots, position + 1
+    slots, context = DecodeLayout.make(config, plan, chip, users).slots, position + 1
     check_fits(device, memory_budget(table, context, blocks_for(slots, context, BLOCK)))
     step = capture_step(device, config, recipe, users, tokens, sampling)
     planned = step_bytes(table, users, position)

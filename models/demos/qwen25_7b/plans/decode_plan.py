@@ -27,8 +27,11 @@ SEMAPHORES = 40_000  # bytes of a core that collectives keep: L1_SMALL, or L1 on
 
 
 @dataclass(frozen=True)
-class DecodePlan:
-    """A decode step computes a tile row, [1, 1, 32, width]. Its first `slots` rows are slots, the others not read."""
+class DecodeLayout:
+    """Which cores hold what in a decode step; matmuls have plans of their own (DecodeMatmul).
+
+    A step computes a tile row, [1, 1, 32, width]. Its first `slots` rows are slots, the others not read.
+    """
 
     slots: int  # slots, 1 to 32
     chip: Chip
@@ -47,7 +50,7 @@ class DecodePlan:
         topology: Topology = "line",
         partial_sums: AllReduceDtype = "bfloat16",
         links: int = 1,
-    ) -> "DecodePlan":
+    ) -> "DecodeLayout":
         """The plan for at least `users` slots.
 
         topology, links: of the replica's chips. partial_sums: the narrowest format that the recipe allows for them.

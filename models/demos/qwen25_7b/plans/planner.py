@@ -6,7 +6,7 @@ from typing import Iterable, Optional
 
 from ..errors import UserError
 from .blocks import BLOCKS, MAX_K_CHUNK
-from .decode_plan import DecodePlan
+from .decode_plan import DecodeLayout
 from .grids import TILE, Grid, ceil_div, divisors
 from .l1 import ATTENTION, CUT, DOWN, GATE, O_PROJ, PRODUCT, QKV, UP, decode_footprints, prefill_footprints
 from .model_table import Layer, Linear, ModelTable
@@ -21,7 +21,7 @@ class PrefillDoesNotFit(UserError):
     """No plan of a prefill batch fits a core's L1."""
 
 
-def check_decode(table: ModelTable, decode: DecodePlan) -> None:
+def check_decode(table: ModelTable, decode: DecodeLayout) -> None:
     """UserError if a decode step of the model has no plan on this split, or does not fit L1."""
     tp = table.parallel.tp
     if table.parallel.q_heads > MAX_Q_HEADS:
@@ -47,7 +47,7 @@ def check_decode(table: ModelTable, decode: DecodePlan) -> None:
 
 @lru_cache(maxsize=None)
 def fit_prefill(layer: Layer, rows: int, room: int) -> PrefillPlan:
-    """The plan of a prefill batch of `rows` rows. room: bytes of a core's L1 for a layer (DecodePlan.l1_room).
+    """The plan of a prefill batch of `rows` rows. room: bytes of a core's L1 for a layer (DecodeLayout.l1_room).
 
     PrefillDoesNotFit, naming the op and its bytes, if no plan fits.
     """

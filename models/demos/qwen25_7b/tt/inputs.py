@@ -16,7 +16,7 @@ import torch
 import ttnn
 
 from ..config.sampling import CANDIDATES, GREEDY, SamplingParams
-from ..plans.decode_plan import DecodePlan
+from ..plans.decode_plan import DecodeLayout
 from ..plans.grids import TILE
 from ..plans.parallel_plan import MAX_USERS
 from .model_config import TtModelConfig
@@ -231,7 +231,7 @@ def _column(values: Sequence[float]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float32)[None, None, :, None]
 
 
-def expand_rotary_positions(positions: torch.Tensor, decode: DecodePlan) -> torch.Tensor:
+def expand_rotary_positions(positions: torch.Tensor, decode: DecodeLayout) -> torch.Tensor:
     """[slots] positions from 0 on -> [1, 32 * rotary_users]: a slot's position for all 32 rows of its tile.
 
     First for q; again for k where one op rotates both. The look-up then lays a slot's factors onto its core, and

@@ -6,7 +6,7 @@ import ttnn
 
 from ..config import DecoderConfig, Recipe
 from ..errors import UserError
-from ..plans.decode_plan import DecodePlan
+from ..plans.decode_plan import DecodeLayout
 from ..plans.memory_budget import MemoryBudget, memory_budget
 from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import ParallelPlan
@@ -19,7 +19,7 @@ from .placement import chip_of, links_between, row_topology
 class TtModelConfig(ModelTable):
     """The model on a row of chips (ModelTable), and the plan of a decode step."""
 
-    decode: DecodePlan
+    decode: DecodeLayout
     max_seq_len: int  # tokens of a sequence
 
     @classmethod
@@ -34,7 +34,7 @@ class TtModelConfig(ModelTable):
             raise UserError(f"max_seq_len must be 1 to the model's {config.context} tokens, got {max_seq_len}")
         parallel, chip = ParallelPlan.make(config, mesh_device.shape[1]), chip_of(mesh_device)
         topology, links = row_topology(mesh_device), links_between(mesh_device)
-        decode = DecodePlan.make(
+        decode = DecodeLayout.make(
             config, parallel, chip, slots, topology=topology, partial_sums=recipe.all_reduce_dtype, links=links
         )
         model_config = cls(config, parallel, recipe, chip, decode, max_seq_len)

@@ -6,7 +6,7 @@ import torch
 import ttnn
 from tqdm import tqdm
 
-from ..plans.decode_plan import DecodePlan
+from ..plans.decode_plan import DecodeLayout
 from ..plans.grids import TILE, Shards
 from ..plans.model_table import Layer, Weight
 from ..plans.prefill_plan import PrefillPlan
@@ -124,7 +124,7 @@ class TtEmbedding:
     def __init__(self, mesh_device: ttnn.MeshDevice, build: BuildShard, model_config: TtModelConfig):
         self.weight = place(model_config.embedding, mesh_device, build)
 
-    def forward(self, tokens: ttnn.Tensor, plan: DecodePlan | PrefillPlan) -> ttnn.Tensor:
+    def forward(self, tokens: ttnn.Tensor, plan: DecodeLayout | PrefillPlan) -> ttnn.Tensor:
         """[1, 1, 1, S] uint32 -> [1, 1, S, hidden], sharded as the plan's residual; S is 32 in decode."""
         memory = memory_config(plan.residual_memory)
         x = ttnn.embedding(tokens, self.weight, layout=ttnn.TILE_LAYOUT, memory_config=memory)

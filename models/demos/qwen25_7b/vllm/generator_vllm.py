@@ -52,7 +52,7 @@ class QwenForCausalLM:
     _cache_tokens: int  # of the newest model
 
     def __init__(self, model: TtTransformer, sequences: int):
-        """sequences: rows of the plugin's decode calls; the model may have more slots, see DecodePlan.make."""
+        """sequences: rows of the plugin's decode calls; the model may have more slots, see DecodeLayout.make."""
         self.model = model
         self.sequences = sequences
         self._vocab_size = model.model_config.config.vocab_size
