@@ -9,7 +9,7 @@ from typing import Iterable, Iterator
 
 from .decode_plan import DecodeLayout
 from .grids import TILE, TILE_BYTES, ceil_div
-from .model_table import Layer
+from .model_table import LayerSpec
 from .prefill_plan import PrefillMatmul, PrefillPlan
 
 Tensor = tuple[str, int]  # name, bytes of a core
@@ -53,7 +53,7 @@ def placed(ops: Iterable[Op]) -> Iterator[OpFootprint]:
         yield OpFootprint(op, tensors, buffers, lowest - sum(alive.values()))
 
 
-def decode_footprints(layer: Layer, decode: DecodeLayout) -> Iterator[OpFootprint]:
+def decode_footprints(layer: LayerSpec, decode: DecodeLayout) -> Iterator[OpFootprint]:
     """The footprint of each op of a layer in a decode step.
 
     Only the matmuls' circular buffers are counted; they are the largest. UserError if a matmul has no plan.
@@ -61,7 +61,7 @@ def decode_footprints(layer: Layer, decode: DecodeLayout) -> Iterator[OpFootprin
     return placed(_decode_ops(layer, decode))
 
 
-def _decode_ops(layer: Layer, decode: DecodeLayout) -> Iterator[Op]:
+def _decode_ops(layer: LayerSpec, decode: DecodeLayout) -> Iterator[Op]:
     config, hidden, head = layer.config, layer.config.hidden_size // TILE, layer.config.head_width
     head_tiles, cores, grid = ceil_div(head, TILE), decode.residual.cores, decode.grid.cores
     qkv, o, gate, *_, down = (linear.decode_matmul for linear in layer.linears)

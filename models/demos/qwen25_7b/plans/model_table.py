@@ -60,7 +60,7 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearSpec:
     """A projection: y = x @ weight (+ bias), each chip with its shard of the weight."""
 
     name: str
@@ -118,7 +118,7 @@ class Linear:
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class LayerSpec:
     """One decoder layer; shapes are one chip's."""
 
     config: DecoderConfig
@@ -126,15 +126,15 @@ class Layer:
     recipe: Recipe  # the layer's
     chip: Chip
     input_norm: Weight  # [hidden / 32, 32], on every chip
-    qkv: Linear  # [hidden, (q_heads + 2 * kv_heads) * head_dim]
+    qkv: LinearSpec  # [hidden, (q_heads + 2 * kv_heads) * head_dim]
     head_norms: tuple[Weight, ...]  # q's and k's, [head_dim / 32, 32] on every chip; or none
     # [1, kv_heads * head_dim]: the part of K's bias that centered keys leave out of qkv.bias; only of
     # config.centered_layers
     centered_bias: Optional[Weight]
-    o: Linear  # [q_heads * head_dim, hidden]
+    o: LinearSpec  # [q_heads * head_dim, hidden]
     post_attention_norm: Weight  # [hidden / 32, 32], on every chip
-    gate_up: tuple[Linear, ...]  # gate and up, [hidden, mlp] each, or one [hidden, 2 * mlp]: gate_up_tiles
-    down: Linear  # [mlp, hidden]
+    gate_up: tuple[LinearSpec, ...]  # gate and up, [hidden, mlp] each, or one [hidden, 2 * mlp]: gate_up_tiles
+    down: LinearSpec  # [mlp, hidden]
 
     @property
     def joined(self) -> bool:
@@ -142,7 +142,7 @@ class Layer:
         return len(self.gate_up) == 1
 
     @property
-    def linears(self) -> tuple[Linear, ...]:
+    def linears(self) -> tuple[LinearSpec, ...]:
         return self.qkv, self.o, *self.gate_up, self.down
 
     @property
@@ -174,11 +174,11 @@ class ModelTable:
     def __post_init__(self):
         self.recipe.check_layers(self.config.num_hidden_layers)
 
-    def layer(self, i: int) -> Layer:
+    def layer(self, i: int) -> LayerSpec:
         return _layer(self.config, self.parallel, self.recipe.of_layer(i), self.chip, i)
 
     @cached_property
-    def kinds(self) -> list[tuple[Layer, int]]:
+    def kinds(self) -> list[tuple[LayerSpec, int]]:
         """The first layer of each recipe, and how many layers follow that recipe."""
         recipes = [self.recipe.of_layer(i) for i in range(self.config.num_hidden_layers)]
         return [(self.layer(recipes.index(recipe)), times) for recipe, times in Counter(recipes).items()]
@@ -199,7 +199,7 @@ class ModelTable:
         return lm_head_shards(self.parallel.vocab, self.recipe.lm_head.format, self.chip)
 
     @cached_property
-    def lm_head(self) -> tuple[Linear, ...]:
+    def lm_head(self) -> tuple[LinearSpec, ...]:
         """[hidden, columns] of each shard. A bias gives columns past the vocabulary PADDING_LOGIT."""
         config, group = self.config, self.recipe.lm_head
         weight = Weight(transforms.lm_head_weights(config, self.parallel), group.format)
@@ -207,7 +207,7 @@ class ModelTable:
         bias = _padding_bias(weight) if pads else None
         widest = max(columns for _, columns in self.logits_shards)
         return tuple(
-            Linear(
+            LinearSpec(
                 f"LM head{', the rest' * (columns < widest)}",
                 weight.narrow(first, columns),
                 group,
@@ -222,7 +222,7 @@ class ModelTable:
         )
 
     @cached_property
-    def step(self) -> list[tuple[Linear, int]]:
+    def step(self) -> list[tuple[LinearSpec, int]]:
         """The projections of a decode step, and how often each runs: layers of a recipe together, then the LM head."""
         layers = [(linear, times) for layer, times in self.kinds for linear in layer.linears]
         heads = {linear.name: linear for linear in self.lm_head}
@@ -247,7 +247,7 @@ class ModelTable:
 
 
 @lru_cache(maxsize=None)
-def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, i: int) -> Layer:
+def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, i: int) -> LayerSpec:
     prefix, rope = f"model.layers.{i}.", config.centering_rope(i)
     of_model = prefix, config, parallel
     hidden, cores = config.hidden_size, chip.matmul_cores
@@ -261,18 +261,18 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
     def projection(name: str, group: Group) -> Weight:
         return Weight(transforms.mlp_weights(prefix, name, config, parallel), group.format).padded(mlp)
 
-    def wide(name: str, weight: Weight, own: int, out_cores: int) -> Linear:
-        return Linear(name, weight, recipe.mlp_in, (hidden, own), residual, out_cores, chip)
+    def wide(name: str, weight: Weight, own: int, out_cores: int) -> LinearSpec:
+        return LinearSpec(name, weight, recipe.mlp_in, (hidden, own), residual, out_cores, chip)
 
     gate, up = (projection(name, recipe.mlp_in) for name in ("gate", "up"))
     product_cores = most_even(tiles, cores)
-    return Layer(
+    return LayerSpec(
         config,
         parallel,
         recipe,
         chip,
         input_norm=_norm(f"{prefix}input_layernorm.weight", config),
-        qkv=Linear(
+        qkv=LinearSpec(
             "QKV",
             Weight(transforms.qkv_slices("weight", *of_model, rope), recipe.attention.format),
             recipe.attention,
@@ -287,7 +287,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
             Weight((transforms.head_norm(prefix, name, config),), tiled=False) for name in "qk" * config.head_norms
         ),
         centered_bias=rope and Weight(transforms.centered_biases(*of_model, rope), tiled=False),
-        o=Linear(
+        o=LinearSpec(
             "O",
             Weight(transforms.o_weights(*of_model), recipe.attention.format),
             recipe.attention,
@@ -303,7 +303,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
             if joined
             else (wide("gate", gate, parallel.mlp, cores), wide("up", up, parallel.mlp, cores))
         ),
-        down=Linear(
+        down=LinearSpec(
             "down",
             projection("down", recipe.mlp_out),
             recipe.mlp_out,
@@ -324,7 +324,7 @@ def _norm(name: str, config: DecoderConfig) -> Weight:
     return Weight((Norm(name, config.hidden_size),), tiled=False)
 
 
-def _of(linear: Linear) -> Iterator[Weight]:
+def _of(linear: LinearSpec) -> Iterator[Weight]:
     yield linear.weight
     if linear.bias:
         yield linear.bias

@@ -9,7 +9,7 @@ from .blocks import BLOCKS, MAX_K_CHUNK
 from .decode_plan import DecodeLayout
 from .grids import TILE, Grid, ceil_div, divisors
 from .l1 import ATTENTION, CUT, DOWN, GATE, O_PROJ, PRODUCT, QKV, UP, decode_footprints, prefill_footprints
-from .model_table import Layer, Linear, ModelTable
+from .model_table import LayerSpec, LinearSpec, ModelTable
 from .prefill_plan import PrefillMatmul, PrefillPlan, chunk_step, prefill_matmuls
 
 MAX_PREFILL_ROWS = 1024
@@ -46,7 +46,7 @@ def check_decode(table: ModelTable, decode: DecodeLayout) -> None:
 
 
 @lru_cache(maxsize=None)
-def fit_prefill(layer: Layer, rows: int, room: int) -> PrefillPlan:
+def fit_prefill(layer: LayerSpec, rows: int, room: int) -> PrefillPlan:
     """The plan of a prefill batch of `rows` rows. room: bytes of a core's L1 for a layer (DecodeLayout.l1_room).
 
     PrefillDoesNotFit, naming the op and its bytes, if no plan fits.
@@ -60,7 +60,7 @@ def fit_prefill(layer: Layer, rows: int, room: int) -> PrefillPlan:
     sums_sharded = layer.parallel.tp == 1 or shard % layer.parallel.tp == 0
     heads_shard = q // across if q % across == 0 and layer.config.head_width % TILE == 0 else None
 
-    def matmuls(row: Linear, in_shard: Optional[int], out_sharded: bool) -> list[PrefillMatmul]:
+    def matmuls(row: LinearSpec, in_shard: Optional[int], out_sharded: bool) -> list[PrefillMatmul]:
         k, n = (extent // TILE for extent in row.weight.shape)
         kind = row.group.format, bool(row.bias)
         return prefill_matmuls(row_tiles, k, n, cores, *kind, in_shard=in_shard, out_sharded=out_sharded)

@@ -10,7 +10,7 @@ from typing import Optional
 from ..config.recipe import AllReduceDtype
 from .blocks import MAX_K_CHUNK
 from .grids import TILE, TILE_BYTES, Grid, Shards, block_sharded, ceil_div, divisors
-from .model_table import Layer
+from .model_table import LayerSpec
 
 SUBBLOCK = 4  # tiles: what dest holds with fp32 accumulation
 # Relative time of a tile by the tiles of its subblock. One tile against two is 1.4 in tt-metal's report (512 x 4096 x
@@ -115,7 +115,7 @@ def largest_subblock(rows: int, columns: int, one_row: bool = False) -> tuple[in
 
 @dataclass(frozen=True)
 class PrefillPlan:
-    layer: Layer  # the first of its kind
+    layer: LayerSpec  # the first of its kind
     rows: int  # a power of two, a tile or more
     cores: Grid  # that hold the residual
     qkv: PrefillMatmul

@@ -5,7 +5,7 @@ from typing import Optional
 import ttnn
 
 from ..plans.grids import TILE, Grid
-from ..plans.model_table import Layer
+from ..plans.model_table import LayerSpec
 from ..plans.prefill_plan import PrefillPlan, chunk_step, q_chunk_size
 from ..weights.model_weights import BuildShard
 from .inputs import AnyPrefillInputs, ChunkedPrefillInputs, DecodeInputs, GroupedInputs, PrefillInputs
@@ -28,7 +28,7 @@ class TtKVCache:
     model or after it, with any number of blocks.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, blocks: int, block: int):
+    def __init__(self, mesh_device: ttnn.MeshDevice, layer: LayerSpec, blocks: int, block: int):
         """block: tokens of a block, 32, 64 or 128."""
         self.block = block
         self.dtype = dtype_of(layer.recipe.kv_cache)
@@ -84,7 +84,7 @@ class TtQwenAttention:
     def __init__(
         self,
         mesh_device: ttnn.MeshDevice,
-        layer: Layer,
+        layer: LayerSpec,
         build: BuildShard,
         model_config: TtModelConfig,
         *,

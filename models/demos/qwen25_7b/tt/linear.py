@@ -13,7 +13,7 @@ from ..config.recipe import Fidelity
 from ..plans.all_reduce_plan import Topology
 from ..plans.decode_plan import DecodeMatmul
 from ..plans.grids import TILE, Shards, width_sharded
-from ..plans.model_table import Linear
+from ..plans.model_table import LinearSpec
 from ..plans.prefill_plan import PrefillMatmul, PrefillPlan
 from ..weights.model_weights import BuildShard
 from .model_config import TtModelConfig
@@ -36,7 +36,7 @@ class TtLinear:
     Shards of columns give each chip its columns of y. Shards of rows give each chip a partial sum of y.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, row: Linear, build: BuildShard):
+    def __init__(self, mesh_device: ttnn.MeshDevice, row: LinearSpec, build: BuildShard):
         columns = row.decode_matmul.bank_shard * TILE
         self.kernel = compute_config(row.group.math_fidelity)
         self.decode_program = decode_program(row.decode_matmul)

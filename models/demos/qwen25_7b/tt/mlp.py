@@ -3,7 +3,7 @@
 import ttnn
 
 from ..plans.grids import width_sharded
-from ..plans.model_table import Layer
+from ..plans.model_table import LayerSpec
 from ..plans.prefill_plan import PrefillPlan
 from ..weights.model_weights import BuildShard
 from .linear import TtAllReduce, TtLinear
@@ -15,7 +15,7 @@ SILU = [ttnn.UnaryOpType.SILU]
 class TtQwenMLP:
     """A chip holds columns of gate and up, and the rows of down for these columns. all_reduce adds the results."""
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard, *, all_reduce: TtAllReduce):
+    def __init__(self, mesh_device: ttnn.MeshDevice, layer: LayerSpec, build: BuildShard, *, all_reduce: TtAllReduce):
         self.gate_up = (TtJoinedGateUp if layer.joined else TtGateUp)(mesh_device, layer, build)
         self.down = TtLinear(mesh_device, layer.down, build)
         self.all_reduce = all_reduce
@@ -39,7 +39,7 @@ class TtQwenMLP:
 class TtGateUp:
     """silu(gate(x)) * up(x) by two matmuls."""
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard):
+    def __init__(self, mesh_device: ttnn.MeshDevice, layer: LayerSpec, build: BuildShard):
         self.gate, self.up = (TtLinear(mesh_device, row, build) for row in layer.gate_up)
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
@@ -63,7 +63,7 @@ class TtGateUp:
 class TtJoinedGateUp:
     """silu(gate(x)) * up(x) by one matmul with the weight [gate | up]."""
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard):
+    def __init__(self, mesh_device: ttnn.MeshDevice, layer: LayerSpec, build: BuildShard):
         (both,) = layer.gate_up
         self.both = TtLinear(mesh_device, both, build)  # [hidden, 2 * mlp]
         self.mlp = layer.down.weight.shape[0]

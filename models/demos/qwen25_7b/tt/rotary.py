@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from ..config import DecoderConfig
 from ..config.rope import inverse_frequencies
 from ..plans.grids import TILE
-from ..plans.model_table import Layer, Weight
+from ..plans.model_table import LayerSpec, Weight
 from ..weights.model_weights import BuildShard
 from .linear import compute_config
 from .model_config import TtModelConfig
@@ -27,7 +27,7 @@ class TtHeadNorms:
     weights: [head_dim / 32, 32], in rotary pairs.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard):
+    def __init__(self, mesh_device: ttnn.MeshDevice, layer: LayerSpec, build: BuildShard):
         self.epsilon = layer.config.rms_norm_eps
         self.kernel = compute_config()
         self.weights = [place(norm, mesh_device, build) for norm in layer.head_norms]
@@ -156,7 +156,7 @@ class TtCenteredKeys:
     def make(
         cls, mesh_device: ttnn.MeshDevice, bias: Optional[Weight], build: BuildShard, model_config: TtModelConfig
     ) -> "Optional[TtCenteredKeys]":
-        """None for a layer without centered pairs. bias: Layer.centered_bias."""
+        """None for a layer without centered pairs. bias: LayerSpec.centered_bias."""
         if bias is None:
             return None
         host = host_shards(bias, build)

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from ..plans.decode_plan import DecodeLayout
 from ..plans.grids import TILE, Shards
-from ..plans.model_table import Layer, Weight
+from ..plans.model_table import LayerSpec, Weight
 from ..plans.prefill_plan import PrefillPlan
 from ..weights.model_weights import BuildShard
 from .attention import TtKVCache, TtQwenAttention
@@ -137,7 +137,7 @@ class TtDecoderLayer:
     def __init__(
         self,
         mesh_device: ttnn.MeshDevice,
-        layer: Layer,
+        layer: LayerSpec,
         build: BuildShard,
         model_config: TtModelConfig,
         rotary: TtRotary,
