@@ -97,7 +97,7 @@ class Bench:
         return TtAllReduce(self.mesh_device, self.model_config(recipe))
 
     def prefill_plan(self, rows: int, recipe: Recipe) -> PrefillPlan:
-        return fit_prefill(self.model_config(recipe).layer(0), rows, self.decode.l1_room)
+        return fit_prefill(self.model_config(recipe).layer(0), rows, self.decode.layer_l1)
 
     def prefill_gain(self, recipe: Recipe) -> float:
         """Allowed relative error in the scale of a prefill's all-reduce."""

@@ -172,7 +172,7 @@ def test_persistent_l1_buffers_leave_prefill_one_contiguous_range(mesh_device, h
     taken = after.total_bytes_allocated_per_bank - before.total_bytes_allocated_per_bank
     free = before.largest_contiguous_bytes_free_per_bank
     assert after.largest_contiguous_bytes_free_per_bank >= free - taken, "a hole was made"
-    assert after.total_bytes_per_bank - taken - SEMAPHORES >= config.decode.l1_room, (
+    assert after.total_bytes_per_bank - taken - SEMAPHORES >= config.decode.layer_l1, (
         "prefill may take more than there is"
     )
     assert stays

@@ -41,17 +41,17 @@ def test_a_size_on_a_split_is_planned(model, tp, grid, recipe):
     table, decode = plans_of(model, tp, grid, recipe)
     check_decode(table, decode)
     footprints = decode_footprints(table.layer(0), decode)
-    assert max(footprint.bytes for footprint in footprints) <= decode.l1_room
+    assert max(footprint.bytes for footprint in footprints) <= decode.layer_l1
     normed = table.config.hidden_size // TILE // decode.residual.cores
     has_buffers = decode.all_reduce.method == "all_reduce_async"
-    room = decode.l1_room if has_buffers else table.chip.l1 - SEMAPHORES - TILE_BYTES["bfloat16"]
+    room = decode.layer_l1 if has_buffers else table.chip.l1 - SEMAPHORES - TILE_BYTES["bfloat16"]
     for matmul in (linear.decode_matmul for linear in table.lm_head):
         assert matmul.l1_bytes + TILE_BYTES["bfloat16"] * (normed + matmul.per_core_n) <= room
-    rows = max_prefill_rows(table, decode.l1_room)
+    rows = max_prefill_rows(table, decode.layer_l1)
     assert rows >= 128, "weights would be read for every few tokens"
     while rows >= TILE:
-        whole = fit_prefill(table.layer(0), rows, decode.l1_room)
-        assert max(op.bytes for cached in (False, True) for op in prefill_footprints(whole, cached)) <= decode.l1_room
+        whole = fit_prefill(table.layer(0), rows, decode.layer_l1)
+        assert max(op.bytes for cached in (False, True) for op in prefill_footprints(whole, cached)) <= decode.layer_l1
         rows //= 2
 
 

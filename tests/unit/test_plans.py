@@ -107,11 +107,11 @@ def test_no_block_of_k_that_fits_is_cheaper_than_the_planned_one(tp, recipe):
 def test_prefill_plans_divide_and_fit(config, chip, tp, recipe):
     """From one tile to the longest prefill batch, every core has its part, and its L1 holds it."""
     plan = ParallelPlan.make(config, tp)
-    table, room = ModelTable(config, plan, recipe, chip), DecodeLayout.make(config, plan, chip, MAX_USERS).l1_room
-    longest = max_prefill_rows(table, room)
+    table, layer_l1 = ModelTable(config, plan, recipe, chip), DecodeLayout.make(config, plan, chip, MAX_USERS).layer_l1
+    longest = max_prefill_rows(table, layer_l1)
     rows = TILE
     while rows <= longest:
-        whole = fit_prefill(table.layer(0), rows, room)
+        whole = fit_prefill(table.layer(0), rows, layer_l1)
         across, down = whole.cores.x, whole.cores.y
         assert rows % (down * TILE) == 0 and down <= chip.grid.y and across <= chip.grid.x
         assert config.hidden_size % (across * TILE) == 0, "the residual lies evenly"
@@ -123,7 +123,9 @@ def test_prefill_plans_divide_and_fit(config, chip, tp, recipe):
             blocks.append((whole.gate_up.per_core_n, whole.down))
         for shard, matmul in blocks:
             assert shard % matmul.in0_block_w == 0, "a block of K crosses a core's border"
-        assert max(op.bytes for cached in (False, True) for op in prefill_footprints(whole, cached)) <= room < chip.l1
+        assert (
+            max(op.bytes for cached in (False, True) for op in prefill_footprints(whole, cached)) <= layer_l1 < chip.l1
+        )
         rows *= 2
 
 
@@ -142,8 +144,8 @@ def check_prefill_matmul(name, matmul, cores, rows):
 @pytest.mark.parametrize("tp, rows", [(1, 256), (2, 512), (4, 1024), (8, 1024)])
 def test_the_7bs_longest_prefill_batches(tp, rows):
     plan = ParallelPlan.make(QWEN25_7B, tp)
-    room = DecodeLayout.make(QWEN25_7B, plan, WORMHOLE, MAX_USERS).l1_room
-    assert max_prefill_rows(ModelTable(QWEN25_7B, plan, BFP8, WORMHOLE), room) == rows
+    layer_l1 = DecodeLayout.make(QWEN25_7B, plan, WORMHOLE, MAX_USERS).layer_l1
+    assert max_prefill_rows(ModelTable(QWEN25_7B, plan, BFP8, WORMHOLE), layer_l1) == rows
 
 
 def test_a_model_too_wide_for_a_cores_l1_is_refused_by_op_and_bytes():

@@ -10,9 +10,9 @@ from qwen25_7b_lab.perf.published_models import (
     SIZES,
     SPLITS,
     context_contract,
+    dram_for_model,
     largest_split,
     models_table,
-    room_of,
 )
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, DecoderConfig
@@ -76,7 +76,7 @@ def test_a_split_is_as_long_as_dram_allows(tp):
         ).total
 
     assert users == MAX_USERS and longest >= SHORTEST
-    assert total(longest) <= room_of(WORMHOLE) < total(longest + 1)
+    assert total(longest) <= dram_for_model(WORMHOLE) < total(longest + 1)
 
 
 def test_the_table_of_the_document_is_the_commands():

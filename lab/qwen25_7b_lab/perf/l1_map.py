@@ -107,7 +107,7 @@ def _map(replica: Replica, title: str, footprints: Sequence[OpFootprint], run: C
         title,
         tuple(match(footprints, list(l1_uses(nodes, f"{LAYER}0")))),
         decode.chip.l1,
-        decode.chip.l1 - decode.l1_room,
+        decode.chip.l1 - decode.layer_l1,
         view.total_bytes_allocated_per_bank,
     )
 

@@ -30,7 +30,7 @@ LONGEST = 131072  # positions of a checkpoint of the family, without the 1M mode
 QWEN25 = {f"Qwen2.5-{name}": replace(config, max_position_embeddings=LONGEST) for name, config in SIZES.items()}
 
 
-def room_of(chip: Chip) -> int:
+def dram_for_model(chip: Chip) -> int:
     """Bytes of a chip's DRAM for the model and its cache."""
     return chip.dram_bytes - RESERVED_BYTES
 
@@ -40,8 +40,8 @@ def largest_split(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: 
 
     UserError if an op of the model has no plan on this split, or its weights do not fit a chip's DRAM.
     """
-    table, room = planned_table(config, recipe, kind, tp), room_of(kind.chip)
-    fits = fits_in(room, table)
+    table, dram = planned_table(config, recipe, kind, tp), dram_for_model(kind.chip)
+    fits = fits_in(dram, table)
     shortest = min(SHORTEST, config.context)
     if fits(MAX_USERS, shortest):
         return MAX_USERS, largest(config.context, lambda tokens: fits(MAX_USERS, tokens))
@@ -49,7 +49,7 @@ def largest_split(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: 
     if not users:
         budget = memory_budget(table, shortest, blocks_for(1, shortest, BLOCK))
         raise UserError(
-            f"tp {tp}: a chip has {room / 1e9:.2f} GB, one user of {shortest} tokens needs {budget.total / 1e9:.2f}: "
+            f"tp {tp}: a chip has {dram / 1e9:.2f} GB, one user of {shortest} tokens needs {budget.total / 1e9:.2f}: "
             "use more chips a replica (tp), or a smaller recipe"
         )
     return users, shortest
@@ -62,7 +62,7 @@ def planned_table(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: 
     topology, sums = "ring" if kind.is_ring(tp) else "line", recipe.all_reduce_dtype
     decode = DecodeLayout.make(*chips, topology=topology, partial_sums=sums, links=kind.links)
     check_decode(table, decode)
-    max_prefill_rows(table, decode.l1_room)
+    max_prefill_rows(table, decode.layer_l1)
     return table
 
 
@@ -80,9 +80,9 @@ def context_contract(config: DecoderConfig, recipes: dict[str, Recipe]) -> list[
                     n for n in SPLITS if kind.row % n == 0 and ParallelPlan.deals_out(config.num_key_value_heads, n)
                 )
                 table = planned_table(config, recipe, kind, tp)
-                longest = largest(config.context, lambda tokens: fits_in(room_of(kind.chip), table)(1, tokens))
+                longest = largest(config.context, lambda tokens: fits_in(dram_for_model(kind.chip), table)(1, tokens))
                 budget = lambda tokens: vars(memory_budget(table, tokens, blocks_for(1, tokens, BLOCK)))
-                entry |= dict(tp=tp, context=longest, room=room_of(kind.chip), bytes=budget(longest))
+                entry |= dict(tp=tp, context=longest, room=dram_for_model(kind.chip), bytes=budget(longest))
                 if longest < config.context:
                     entry["bytes_of_model_context"] = budget(config.context)
             except UserError as error:

@@ -93,8 +93,8 @@ class DecodeLayout:
         return decode_k_chunk(tokens, self.chip.k_chunk)
 
     @property
-    def l1_room(self) -> int:
-        """Bytes of a core's L1 for the tensors and buffers of a layer.
+    def layer_l1(self) -> int:
+        """Bytes of a core's L1 that the tensors and buffers of a layer may take.
 
         The rest is the rotary matrix, semaphores, and two buffers with a partial sum of each chip; an all-reduce
         without such a buffer leaves its bytes free.

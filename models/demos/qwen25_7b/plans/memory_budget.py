@@ -77,12 +77,12 @@ def weight_bytes(table: ModelTable, max_seq_len: int) -> int:
     )
 
 
-def fits_in(room: int, table: ModelTable, block: int = BLOCK) -> Callable[[int, int], bool]:
-    """Return whether (users, tokens of each) fit `room` bytes of a chip's DRAM, with the model."""
+def fits_in(dram_bytes: int, table: ModelTable, block: int = BLOCK) -> Callable[[int, int], bool]:
+    """Return whether (users, tokens of each) fit `dram_bytes` of a chip's DRAM, with the model."""
 
     def fits(users: int, tokens: int) -> bool:
         blocks = blocks_for(users, tokens, block)
-        return memory_budget(table, tokens, blocks, block).total <= room
+        return memory_budget(table, tokens, blocks, block).total <= dram_bytes
 
     return fits
 

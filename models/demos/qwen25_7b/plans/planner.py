@@ -38,16 +38,16 @@ def check_decode(table: ModelTable, decode: DecodeLayout) -> None:
         )
     for layer, _ in table.kinds:
         fullest = max(decode_footprints(layer, decode), key=lambda footprint: footprint.bytes)
-        if fullest.bytes > decode.l1_room:
+        if fullest.bytes > decode.layer_l1:
             raise UserError(
-                f"decode with tp {tp}: {fullest.op} takes {fullest.bytes:,} bytes of a core's L1, {decode.l1_room:,} "
+                f"decode with tp {tp}: {fullest.op} takes {fullest.bytes:,} bytes of a core's L1, {decode.layer_l1:,} "
                 "are there: use more chips a replica (tp), or a grid of 8x8"
             )
 
 
 @lru_cache(maxsize=None)
-def fit_prefill(layer: LayerSpec, rows: int, room: int) -> PrefillPlan:
-    """The plan of a prefill batch of `rows` rows. room: bytes of a core's L1 for a layer (DecodeLayout.l1_room).
+def fit_prefill(layer: LayerSpec, rows: int, layer_l1: int) -> PrefillPlan:
+    """The plan of a prefill batch of `rows` rows. layer_l1: DecodeLayout.layer_l1.
 
     PrefillDoesNotFit, naming the op and its bytes, if no plan fits.
     """
@@ -72,33 +72,33 @@ def fit_prefill(layer: LayerSpec, rows: int, room: int) -> PrefillPlan:
     wides = matmuls(wide, shard, not layer.joined)
     plan = PrefillPlan(layer, rows, cores, qkvs[0], os[0], wides[0], downs(wides[0])[0])
     pairs = (replace(plan, gate_up=w, down=down) for w in wides for down in downs(w))
-    plan = first_fitting(pairs, room, GATE, UP, CUT, PRODUCT, DOWN)
-    plan = first_fitting((replace(plan, qkv=qkv) for qkv in qkvs), room, QKV)
-    plan = first_fitting((replace(plan, o=o) for o in os), room, O_PROJ)
+    plan = first_fitting(pairs, layer_l1, GATE, UP, CUT, PRODUCT, DOWN)
+    plan = first_fitting((replace(plan, qkv=qkv) for qkv in qkvs), layer_l1, QKV)
+    plan = first_fitting((replace(plan, o=o) for o in os), layer_l1, O_PROJ)
     longest = chunk_step(rows, max(BLOCKS))
     chunks = (replace(plan, k_chunk_size=size) for size in K_CHUNKS if size <= longest)
-    plan = first_fitting(chunks, room, ATTENTION)
-    return first_fitting([plan], room)
+    plan = first_fitting(chunks, layer_l1, ATTENTION)
+    return first_fitting([plan], layer_l1)
 
 
-def first_fitting(plans: Iterable[PrefillPlan], room: int, *ops: str) -> PrefillPlan:
+def first_fitting(plans: Iterable[PrefillPlan], layer_l1: int, *ops: str) -> PrefillPlan:
     """The first plan with footprints of `ops` that fit L1; default: of all ops."""
     least, plan = None, None
     for plan in plans:
         footprints = (f for cached in (False, True) for f in prefill_footprints(plan, cached) if not ops or f.op in ops)
-        larger = next((footprint for footprint in footprints if footprint.bytes > room), None)
+        larger = next((footprint for footprint in footprints if footprint.bytes > layer_l1), None)
         if larger is None:
             return plan
         least = min(least or larger, larger, key=lambda footprint: footprint.bytes)
     raise PrefillDoesNotFit(
         f"prefill of {plan.rows} rows with tp {plan.layer.parallel.tp}: {least.op} takes {least.bytes:,} bytes of a "
-        f"core's L1, {room:,} are there: use more chips a replica (tp)"
+        f"core's L1, {layer_l1:,} are there: use more chips a replica (tp)"
     )
 
 
-def fit_prefill_layers(table: ModelTable, rows: int, room: int) -> list[PrefillPlan]:
+def fit_prefill_layers(table: ModelTable, rows: int, layer_l1: int) -> list[PrefillPlan]:
     """The plan of each layer by its recipe. PrefillDoesNotFit if layers hold the residual on different cores."""
-    plans = {layer.recipe: fit_prefill(layer, rows, room) for layer, _ in table.kinds}
+    plans = {layer.recipe: fit_prefill(layer, rows, layer_l1) for layer, _ in table.kinds}
     recipes = [table.recipe.of_layer(i) for i in range(table.config.num_hidden_layers)]
     for i, recipe in enumerate(recipes):
         cores, first = (plans[r].cores for r in (recipe, recipes[0]))
@@ -116,12 +116,12 @@ def fills(across: int, widths: tuple[int, ...]) -> bool:
 
 
 @lru_cache(maxsize=None)
-def max_prefill_rows(table: ModelTable, room: int) -> int:
+def max_prefill_rows(table: ModelTable, layer_l1: int) -> int:
     """Rows of the largest prefill batch that fits L1. PrefillDoesNotFit if 32 rows do not fit."""
     rows = MAX_PREFILL_ROWS
     while True:
         try:
-            fit_prefill_layers(table, rows, room)
+            fit_prefill_layers(table, rows, layer_l1)
             return rows
         except PrefillDoesNotFit:
             if rows == TILE:

@@ -49,8 +49,8 @@ class TtModelConfig(ModelTable):
     @property
     def max_prefill_rows(self) -> int:
         """Rows of the largest prefill batch that fits L1, a power of two."""
-        return max_prefill_rows(self, self.decode.l1_room)
+        return max_prefill_rows(self, self.decode.layer_l1)
 
     def prefill_plans(self, rows: int) -> list[PrefillPlan]:
         """Each layer's plan of a prefill batch. rows: a power of two from 32 to max_prefill_rows."""
-        return fit_prefill_layers(self, rows, self.decode.l1_room)
+        return fit_prefill_layers(self, rows, self.decode.layer_l1)
