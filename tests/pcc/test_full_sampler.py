@@ -21,7 +21,7 @@ class FullSampler:
     def __init__(self, mesh_device, vocab_size: int):
         self.mesh_device, self.vocab_size = mesh_device, vocab_size
         config = replace(QWEN25_7B, vocab_size=vocab_size, eos_token_ids=(), bos_token_id=0)
-        config = TtModelConfig.make(mesh_device, config, BFP8, slots=MAX_USERS, max_seq_len=32)
+        config = TtModelConfig.make(mesh_device, config, BFP8, min_slots=MAX_USERS, max_seq_len=32)
         self.sampler = TtFullSampler(mesh_device, config)
         self.columns = config.parallel.tp * config.parallel.vocab
 

@@ -36,7 +36,7 @@ class Sampled:
     def __init__(self, mesh_device, vocab_size: int):
         self.mesh_device, self.vocab_size = mesh_device, vocab_size
         config = replace(QWEN25_7B, vocab_size=vocab_size, eos_token_ids=(), bos_token_id=0)
-        self.config = TtModelConfig.make(mesh_device, config, BFP8, slots=MAX_USERS, max_seq_len=32)
+        self.config = TtModelConfig.make(mesh_device, config, BFP8, min_slots=MAX_USERS, max_seq_len=32)
         self.plan, self.shards = self.config.parallel, self.config.logits_shards
         self.sampler = TtSampler(mesh_device, self.config)
         self.tokens = replicate(torch.zeros(1, 1, 1, MAX_USERS).int(), mesh_device, ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT)

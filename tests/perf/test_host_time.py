@@ -127,7 +127,7 @@ def vllm_model(device: ttnn.MeshDevice, vocab_size: int) -> QwenForCausalLM:
     """The vLLM class with one layer."""
     config = DecoderConfig.from_json(SMALL_CHECKPOINT / "config.json")
     config = replace(config, num_hidden_layers=1, vocab_size=vocab_size, max_position_embeddings=MAX_LEN)
-    model_config = TtModelConfig.make(device, config, BFP8, slots=USERS, max_seq_len=MAX_LEN)
+    model_config = TtModelConfig.make(device, config, BFP8, min_slots=USERS, max_seq_len=MAX_LEN)
     model = QwenForCausalLM(TtTransformer(device, builder(random_weights(config)), model_config), USERS)
     blocks = table_width(MAX_LEN, VLLM_BLOCK) + 1
     shape = blocks, model.model.model_config.parallel.kv_heads, VLLM_BLOCK, config.head_dim

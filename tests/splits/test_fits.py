@@ -85,7 +85,7 @@ def allocated(mesh_device) -> int:
 def build(mesh_device, config, recipe, users, tokens, monkeypatch):
     """Allocate a model and its caches."""
     with allocating_only(monkeypatch):
-        model_config = TtModelConfig.make(mesh_device, config, recipe, slots=users, max_seq_len=tokens)
+        model_config = TtModelConfig.make(mesh_device, config, recipe, min_slots=users, max_seq_len=tokens)
         model = TtTransformer(mesh_device, shape_of, model_config)
         blocks = blocks_for(users, tokens, BLOCK)
         return model, allocate_caches(mesh_device, model_config, blocks, BLOCK)
@@ -160,7 +160,7 @@ def test_a_refusal_names_the_largest_sizes_that_fit(users, tokens, room, sizes):
 
 def test_persistent_l1_buffers_leave_prefill_one_contiguous_range(mesh_device, host_alone):
     """The library alone places the tensors, without golden values. A hole would be lost."""
-    config = TtModelConfig.make(mesh_device, QWEN25_7B, BFP8, slots=USERS, max_seq_len=64)
+    config = TtModelConfig.make(mesh_device, QWEN25_7B, BFP8, min_slots=USERS, max_seq_len=64)
 
     def l1():
         return ttnn.get_memory_view(mesh_device, ttnn.BufferType.L1)

@@ -77,7 +77,7 @@ def made(mesh_device, model, recipe, host_alone) -> tuple[list[WeightShard], int
     """Make a model; return the shards that it requested, and the bytes of DRAM that a chip has allocated for it."""
     recorder, before = Recorder(), allocated(mesh_device)
     with host_alone():
-        config = TtModelConfig.make(mesh_device, model, recipe, slots=1, max_seq_len=CONTEXT)
+        config = TtModelConfig.make(mesh_device, model, recipe, min_slots=1, max_seq_len=CONTEXT)
         transformer = TtTransformer(mesh_device, recorder.build, config)
     taken = allocated(mesh_device) - before
     del transformer

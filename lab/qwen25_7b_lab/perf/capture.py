@@ -133,7 +133,7 @@ def one_layer_of_each_kind(
     assert centered <= set(few.centered_layers), "layers of the model that are never centered"
     recipe = replace(recipe, different=tuple(enumerate(kind.recipe for kind in kinds)))
     slots = min(users * tokens, MAX_USERS)
-    model_config = TtModelConfig.make(mesh_device, few, recipe, slots=slots, max_seq_len=context)
+    model_config = TtModelConfig.make(mesh_device, few, recipe, min_slots=slots, max_seq_len=context)
     build = partial(constant_shard, mesh_device=mesh_device, centered=centered)
     model = TtTransformer(mesh_device, build, model_config)
     _zeros.cache_clear()  # it holds the mesh

@@ -97,7 +97,7 @@ class Replica:
         """
         check_block(block)
         slots = min(users * speculate, MAX_USERS)
-        model_config = TtModelConfig.make(mesh_device, config, recipe, slots=slots, max_seq_len=max_seq_len)
+        model_config = TtModelConfig.make(mesh_device, config, recipe, min_slots=slots, max_seq_len=max_seq_len)
         blocks = blocks_for(users, max_seq_len, block)
         smaller = smaller_sizes(model_config, users, max_seq_len, block, free_dram(mesh_device))
         check_fits(mesh_device, memory_budget(model_config, max_seq_len, blocks, block), smaller)

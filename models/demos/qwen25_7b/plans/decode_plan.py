@@ -45,13 +45,13 @@ class DecodeLayout:
         config: DecoderConfig,
         parallel: ParallelPlan,
         chip: Chip,
-        users: int,
+        min_slots: int,
         *,
         topology: Topology = "line",
         partial_sums: AllReduceDtype = "bfloat16",
         links: int = 1,
     ) -> "DecodeLayout":
-        """The plan for at least `users` slots.
+        """The layout for at least `min_slots` slots.
 
         topology, links: of the replica's chips. partial_sums: the narrowest format that the recipe allows for them.
 
@@ -59,7 +59,7 @@ class DecodeLayout:
         grid of 8x8, 9 become 16; on one of 11x10, 9 stay 9, 12 become 22, and 23 become 32.
         """
         grid = chip.grid
-        slots = users if users <= grid.x else min(ceil_div(users, grid.x) * grid.x, TILE)
+        slots = min_slots if min_slots <= grid.x else min(ceil_div(min_slots, grid.x) * grid.x, TILE)
         residual = residual_grid(config.hidden_size // TILE, grid, parallel.tp)
         all_reduce = AllReducePlan.make(parallel.tp, topology, config.hidden_size, partial_sums, links)
         return cls(slots, chip, residual, config.hidden_size, all_reduce)

@@ -24,9 +24,9 @@ class TtModelConfig(ModelTable):
 
     @classmethod
     def make(
-        cls, mesh_device: ttnn.MeshDevice, config: DecoderConfig, recipe: Recipe, *, slots: int, max_seq_len: int
+        cls, mesh_device: ttnn.MeshDevice, config: DecoderConfig, recipe: Recipe, *, min_slots: int, max_seq_len: int
     ) -> "TtModelConfig":
-        """The configuration for at least `slots` slots, 1 to 32, each of up to max_seq_len tokens on a row of the mesh.
+        """The configuration for min_slots (1 to 32) slots or more of up to max_seq_len tokens, on a row of the mesh.
 
         UserError for a context longer than the model's, and for a model that no plan fits into a core's L1.
         """
@@ -35,7 +35,7 @@ class TtModelConfig(ModelTable):
         parallel, chip = ParallelPlan.make(config, mesh_device.shape[1]), chip_of(mesh_device)
         topology, links = row_topology(mesh_device), links_between(mesh_device)
         decode = DecodeLayout.make(
-            config, parallel, chip, slots, topology=topology, partial_sums=recipe.all_reduce_dtype, links=links
+            config, parallel, chip, min_slots, topology=topology, partial_sums=recipe.all_reduce_dtype, links=links
         )
         model_config = cls(config, parallel, recipe, chip, decode, max_seq_len)
         check_decode(model_config, decode)
