@@ -115,12 +115,12 @@ def test_prefill_plans_divide_and_fit(config, chip, tp, recipe):
         across, down = whole.cores.x, whole.cores.y
         assert rows % (down * TILE) == 0 and down <= chip.grid.y and across <= chip.grid.x
         assert config.hidden_size % (across * TILE) == 0, "the residual lies evenly"
-        for name in ("qkv", "o", "gate_up", "down"):
+        for name in ("qkv", "o", "mlp_in", "down"):
             check_prefill_matmul(name, getattr(whole, name), whole.cores, rows)
         hidden_shard = config.hidden_size // TILE // across
-        blocks = [(hidden_shard, whole.qkv), (hidden_shard, whole.gate_up)]
+        blocks = [(hidden_shard, whole.qkv), (hidden_shard, whole.mlp_in)]
         if whole.down.in_sharded:
-            blocks.append((whole.gate_up.per_core_n, whole.down))
+            blocks.append((whole.mlp_in.per_core_n, whole.down))
         for shard, matmul in blocks:
             assert shard % matmul.in0_block_w == 0, "a block of K crosses a core's border"
         assert (

@@ -163,7 +163,7 @@ def _prefill_ops(plan: PrefillPlan, cached_prefix: bool) -> Iterator[Op]:
         return name, (on_cores if matmul.out_sharded else spread)(tiles * TILE)
 
     # gate, up, or both in one tensor
-    wide = [result(name, plan.gate_up) for name in (("gate and up",) if layer.joined else ("gate", "up"))]
+    wide = [result(name, plan.mlp_in) for name in (("gate and up",) if layer.joined else ("gate", "up"))]
 
     def footprint(op: str, buffers: int, *tensors: Tensor) -> Op:
         return op, buffers, (h, tables, *tensors)
@@ -212,13 +212,13 @@ def _prefill_ops(plan: PrefillPlan, cached_prefix: bool) -> Iterator[Op]:
         yield footprint(ATTENTION, _attention_buffers(plan, plan.q_chunk_size, "bfloat16"), q, k, v, attended)
     yield from projected(O_PROJ, attended, plan.o)
     yield footprint("norm", _norm_buffers(plan), x)
-    yield footprint(GATE, plan.gate_up.buffers, x, wide[0])
+    yield footprint(GATE, plan.mlp_in.buffers, x, wide[0])
     if layer.joined:
         halves = [(name, spread(plan.down.k_tiles * TILE)) for name in ("gate", "up")]
         yield footprint(CUT, 0, *wide, *halves)
         wide = halves
     else:
-        yield footprint(UP, plan.gate_up.buffers, x, *wide)
+        yield footprint(UP, plan.mlp_in.buffers, x, *wide)
     product_buffers = (7 if layer.joined else 2) * TILE_BYTES["bfloat16"]
     yield footprint(PRODUCT, product_buffers, *wide)
     yield from projected(DOWN, wide[0], plan.down)  # the product is in gate's memory

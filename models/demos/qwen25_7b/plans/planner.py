@@ -71,7 +71,7 @@ def fit_prefill(layer: LayerSpec, rows: int, layer_l1: int) -> PrefillPlan:
     qkvs, os = matmuls(layer.qkv, shard, False), matmuls(layer.o, heads_shard, sums_sharded)
     wides = matmuls(wide, shard, not layer.joined)
     plan = PrefillPlan(layer, rows, cores, qkvs[0], os[0], wides[0], downs(wides[0])[0])
-    pairs = (replace(plan, gate_up=w, down=down) for w in wides for down in downs(w))
+    pairs = (replace(plan, mlp_in=w, down=down) for w in wides for down in downs(w))
     plan = first_fitting(pairs, layer_l1, GATE, UP, CUT, PRODUCT, DOWN)
     plan = first_fitting((replace(plan, qkv=qkv) for qkv in qkvs), layer_l1, QKV)
     plan = first_fitting((replace(plan, o=o) for o in os), layer_l1, O_PROJ)

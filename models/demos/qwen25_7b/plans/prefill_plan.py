@@ -120,7 +120,7 @@ class PrefillPlan:
     cores: Grid  # that hold the residual
     qkv: PrefillMatmul
     o: PrefillMatmul
-    gate_up: PrefillMatmul  # gate and up alike, or the one matmul that they are
+    mlp_in: PrefillMatmul  # of gate and of up each, or of the one matmul that they are
     down: PrefillMatmul
     # Tokens of k at a time in a chunked prefill of one sequence, at most. Several sequences take fewer: chunk_step.
     k_chunk_size: int = TILE
@@ -154,9 +154,9 @@ class PrefillPlan:
     @property
     def wide_memory(self) -> Optional[Shards]:
         """[1, 1, rows, mlp]: gate, up and their product; joined: [gate | up], interleaved so that it can be cut."""
-        if not self.gate_up.out_sharded:
+        if not self.mlp_in.out_sharded:
             return None
-        return block_sharded(self.rows, self.gate_up.per_core_n * TILE, self.cores)
+        return block_sharded(self.rows, self.mlp_in.per_core_n * TILE, self.cores)
 
     @property
     def partial_sum_memory(self) -> Optional[Shards]:

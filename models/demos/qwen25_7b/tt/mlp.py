@@ -52,8 +52,8 @@ class TtGateUp:
 
     def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
         """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, mlp] block-sharded in L1. Frees x."""
-        gate = self.gate.forward_prefill(x, plan.gate_up, plan.wide_memory)  # [1, 1, S, mlp]
-        up = self.up.forward_prefill(x, plan.gate_up, plan.wide_memory)  # [1, 1, S, mlp]
+        gate = self.gate.forward_prefill(x, plan.mlp_in, plan.wide_memory)  # [1, 1, S, mlp]
+        up = self.up.forward_prefill(x, plan.mlp_in, plan.wide_memory)  # [1, 1, S, mlp]
         ttnn.deallocate(x)
         hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, output_tensor=gate)
         ttnn.deallocate(up)
@@ -80,7 +80,7 @@ class TtJoinedGateUp:
 
     def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
         """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, mlp] interleaved in L1. Frees x."""
-        both = self.both.forward_prefill(x, plan.gate_up, plan.wide_memory)  # [1, 1, S, 2 * mlp]
+        both = self.both.forward_prefill(x, plan.mlp_in, plan.wide_memory)  # [1, 1, S, 2 * mlp]
         ttnn.deallocate(x)
         rows, mlp, l1 = both.shape[2], self.mlp, ttnn.L1_MEMORY_CONFIG
         gate = ttnn.slice(both, (0, 0, 0, 0), (1, 1, rows, mlp), memory_config=l1)
