@@ -17,7 +17,7 @@ from tests.metrics import assert_equal
 @pytest.fixture(scope="module")
 def embedding(bench, vocabulary):
     model_config = bench.model_config(BFP8)
-    model_config = replace(model_config, config=replace(model_config.config, vocab_size=len(vocabulary)))
+    model_config = replace(model_config, dims=replace(model_config.dims, vocab_size=len(vocabulary)))
     return TtEmbedding(bench.mesh_device, builder({"model.embed_tokens.weight": vocabulary}), model_config)
 
 

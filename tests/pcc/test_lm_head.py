@@ -19,7 +19,7 @@ PCC = {BF16: 0.9999, BFP8: 0.9997}
 def config(bench, vocabulary):
     config = replace(bench.config, vocab_size=len(vocabulary))
     parallel = ParallelPlan.make(config, bench.plan.tp)
-    return replace(bench.model_config(BFP8), config=config, parallel=parallel)
+    return replace(bench.model_config(BFP8), dims=config, parallel=parallel)
 
 
 @pytest.fixture(scope="module", params=PCC, ids=lambda recipe: recipe.name)

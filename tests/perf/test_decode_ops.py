@@ -60,7 +60,7 @@ def model(replica) -> TtTransformer:
 def layer_operations(replica) -> list[str]:
     model = replica.model
     rotation = model.rotary.rotation_decode(replica.inputs.decode.rotary_positions)
-    hidden = torch.randn(1, 1, 32, model.model_config.config.hidden_size)
+    hidden = torch.randn(1, 1, 32, model.model_config.dims.hidden_size)
 
     def step():
         x = replicate(hidden, model.mesh_device, memory_config=memory_config(model.model_config.decode.residual_memory))

@@ -145,7 +145,7 @@ def vllm_step(model: QwenForCausalLM, request: dict, length: int) -> Callable[[]
         enable_trace=model.replica.traces.enabled,
         sampling_params=SimpleNamespace(**{name: [v] * USERS for name, v in request.items()}),
     )
-    vocabulary = model.model.model_config.config.vocab_size
+    vocabulary = model.model.model_config.dims.vocab_size
     for name in ("prompt_tokens", "output_tokens"):
         inputs[name] = torch.randint(vocabulary, (USERS, length // 2)).int()
     inputs["reset_batch"] = True  # in the first step

@@ -33,7 +33,7 @@ def name_of(value) -> str | None:
 def plans_of(model, tp, grid, recipe) -> tuple[ModelTable, DecodeLayout]:
     config = (SIZES | FAMILIES)[model]
     table = ModelTable(config, ParallelPlan.make(config, tp), recipe, CHIPS[grid])
-    return table, DecodeLayout.make(table.config, table.parallel, table.chip, MAX_USERS)
+    return table, DecodeLayout.make(table.dims, table.parallel, table.chip, MAX_USERS)
 
 
 @pytest.mark.parametrize("model, tp, grid, recipe", PLANNED, ids=name_of)
@@ -42,7 +42,7 @@ def test_a_size_on_a_split_is_planned(model, tp, grid, recipe):
     check_decode(table, decode)
     footprints = decode_footprints(table.layer(0), decode)
     assert max(footprint.bytes for footprint in footprints) <= decode.layer_l1
-    normed = table.config.hidden_size // TILE // decode.residual.cores
+    normed = table.dims.hidden_size // TILE // decode.residual.cores
     has_buffers = decode.all_reduce.method == "all_reduce_async"
     room = decode.layer_l1 if has_buffers else table.chip.l1 - SEMAPHORES - TILE_BYTES["bfloat16"]
     for matmul in (linear.decode_matmul for linear in table.lm_head):

@@ -98,7 +98,7 @@ def chip_attention(table, x, cos, sin, qkv, bias, centered, o):
 
     centered: the bias that joins keys after the rotation, less a constant.
     """
-    config, plan = table.config, table.parallel
+    config, plan = table.dims, table.parallel
     heads = (x @ qkv + bias).unflatten(1, (-1, config.head_width)).transpose(0, 1)
     q, k, v = heads.split([plan.q_heads, plan.kv_heads, plan.kv_heads])
     q, k = rotate_pairs(q, cos, sin), rotate_pairs(k, cos, sin)
@@ -121,7 +121,7 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
     This holds at any position. Keys change only by a constant, and by the divisors of outlier pairs.
     """
     table, state = table_of(hf_model, tp), hf_model.state_dict()
-    config = table.config
+    config = table.dims
     cos, sin = hf_model.model.rotary_emb(x, POSITIONS[None])  # [1, TOKENS, head_dim]: halves alike
     cache = DynamicCache()
     want, _ = hf_model.model.layers[layer].self_attn(x[None], (cos, sin), None, past_key_values=cache)
@@ -164,7 +164,7 @@ def test_logits_of_all_chips_in_order_are_hugging_faces(hf_model, x, tp):
     (lm_head,) = table.lm_head
     logits = torch.cat([x @ part for part in parts(state, lm_head.weight)], dim=1)
     assert logits.shape[1] == tp * table.parallel.vocab
-    vocab = table.config.vocab_size
+    vocab = table.dims.vocab_size
     assert_same(logits[:, :vocab], hf_model.lm_head(x))
     assert not logits[:, vocab:].any()
 

@@ -67,7 +67,7 @@ def other_all_reduces(model_config, device) -> None:
     from models.demos.qwen25_7b.tt.linear import TtAllReduce
     from models.demos.qwen25_7b.tt.placement import memory_config, replicate
 
-    decode, rows = model_config.decode, torch.randn(1, 1, 32, model_config.config.hidden_size)
+    decode, rows = model_config.decode, torch.randn(1, 1, 32, model_config.dims.hidden_size)
     if decode.all_reduce.chips == 1:
         return
     for method, dtype in ALL_REDUCES:

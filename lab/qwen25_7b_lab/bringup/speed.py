@@ -45,7 +45,7 @@ def prefill(replica, prompt: int) -> float:
     from models.demos.qwen25_7b.plans.blocks import attention_tables, equal_shares
 
     shares, seeded = equal_shares(replica.blocks, replica.slots), torch.Generator().manual_seed(0)
-    tokens = torch.randint(replica.model.model_config.config.vocab_size, (prompt,), generator=seeded).tolist()
+    tokens = torch.randint(replica.model.model_config.dims.vocab_size, (prompt,), generator=seeded).tolist()
     begin = time.perf_counter()
     for batch in pack_prompts([Prompt(0, tokens, 0, shares[0])], replica.model.max_prefill_rows, replica.block):
         replica.prefill(batch)

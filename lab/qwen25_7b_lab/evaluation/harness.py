@@ -47,7 +47,7 @@ class ReplicaLM(TemplateLM):
         self.generator = Generator(replicas)
         self._tokenizer = tokenizer
         self.tokenizer = tokenizer.hf
-        self.stop_ids = tokenizer.stop_ids | set(replicas[0].model.model_config.config.eos_token_ids)
+        self.stop_ids = tokenizer.stop_ids | set(replicas[0].model.model_config.dims.eos_token_ids)
 
     @property
     def max_length(self) -> int:

@@ -21,5 +21,5 @@ def step_bytes(table: ModelTable, users: int, position: int) -> StepBytes:
     read = sum(times * linear.streamed_bytes for linear, times in table.step)
     needed = sum(times * linear.unpadded_bytes for linear, times in table.step)
     blocks = users * ceil_div(position + 1, TILE)
-    tiles = blocks * table.parallel.kv_heads * (table.config.head_width // TILE)
+    tiles = blocks * table.parallel.kv_heads * (table.dims.head_width // TILE)
     return StepBytes(weights=read, padding=read - needed, cache=2 * tiles * cached_tile_bytes(table))

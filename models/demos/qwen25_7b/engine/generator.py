@@ -185,7 +185,7 @@ class Generator:
         """
         model = self.replicas[0].model
         check_request(
-            prompts, max_new_tokens, model.model_config.max_seq_len, vocab_size=model.model_config.config.vocab_size
+            prompts, max_new_tokens, model.model_config.max_seq_len, vocab_size=model.model_config.dims.vocab_size
         )
         params = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else sampling
         if len(params) != len(prompts):

@@ -49,7 +49,7 @@ class ReadinessGenerator:
             tokens = Generator([replica]).generate([prompt], max_new_tokens, stop_ids=self.stop_ids)
             return [token.id for token in tokens]
         model_config = replica.model.model_config
-        check_request([prompt], max_new_tokens, model_config.max_seq_len, vocab_size=model_config.config.vocab_size)
+        check_request([prompt], max_new_tokens, model_config.max_seq_len, vocab_size=model_config.dims.vocab_size)
         blocks = equal_shares(replica.blocks, replica.users)[0]
         tables = attention_tables([blocks, *[[]] * (replica.slots - 1)], replica.width)
         for batch in self._batches([Prompt(0, prompt, 0, blocks)]):
@@ -84,7 +84,7 @@ class ReadinessGenerator:
             return torch.cat([*self._logits_after_each(*ids)])[None]
         starts = [0] * len(ids) if start_pos is None else map(int, start_pos)
         blocks = self._blocks(page_table, [len(own) for own in ids])
-        logits = torch.zeros(len(ids), 1, replica.model.model_config.config.vocab_size)
+        logits = torch.zeros(len(ids), 1, replica.model.model_config.dims.vocab_size)
         for batch in self._batches([Prompt(*row) for row in zip(range(len(ids)), ids, starts, blocks)]):
             replica.prefill(batch)
             if batch.sampled_slots:

@@ -241,7 +241,7 @@ class Replica:
         # Token counts belong to a slot, so no verify step samples with penalties.
         verify_steps = (len(SamplingMode) - 1) * (1 + (self.inputs.grouped is not None))
         steps = len(SamplingMode) + verify_steps * (self.speculate > 1)
-        fitting = traces_that_fit(self.mesh_device, self.model.model_config.config.num_hidden_layers)
+        fitting = traces_that_fit(self.mesh_device, self.model.model_config.dims.num_hidden_layers)
         return prefill_kinds(self.model.max_prefill_rows, self.slots)[: max(0, fitting - steps)]
 
     def _host_inputs(self, batch: PrefillBatch) -> AnyPrefillInputs:

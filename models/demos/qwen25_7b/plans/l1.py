@@ -62,7 +62,7 @@ def decode_footprints(layer: LayerSpec, decode: DecodeLayout) -> Iterator[OpFoot
 
 
 def _decode_ops(layer: LayerSpec, decode: DecodeLayout) -> Iterator[Op]:
-    config, hidden, head = layer.config, layer.config.hidden_size // TILE, layer.config.head_width
+    config, hidden, head = layer.dims, layer.dims.hidden_size // TILE, layer.dims.head_width
     head_tiles, cores, grid = ceil_div(head, TILE), decode.residual.cores, decode.grid.cores
     qkv, o, gate, *_, down = (linear.decode_matmul for linear in layer.linears)
 
@@ -138,7 +138,7 @@ def prefill_footprints(plan: PrefillPlan, cached_prefix: bool) -> Iterator[OpFoo
 
 def _prefill_ops(plan: PrefillPlan, cached_prefix: bool) -> Iterator[Op]:
     layer = plan.layer
-    config, parallel, kv_format = layer.config, layer.parallel, layer.recipe.kv_cache
+    config, parallel, kv_format = layer.dims, layer.parallel, layer.recipe.kv_cache
     head_dim, hidden, chips = config.head_width, config.hidden_size, parallel.tp
     q_width, kv_width = parallel.q_width(head_dim), parallel.kv_width(head_dim)
 
@@ -226,14 +226,14 @@ def _prefill_ops(plan: PrefillPlan, cached_prefix: bool) -> Iterator[Op]:
 
 def _norm_buffers(plan: PrefillPlan) -> int:
     """Fitted to a mock's circular buffers for blocks of 1 to 4 tiles by 1 to 20."""
-    height, width = plan.rows // TILE // plan.cores.y, plan.layer.config.hidden_size // TILE // plan.cores.x
+    height, width = plan.rows // TILE // plan.cores.y, plan.layer.dims.hidden_size // TILE // plan.cores.x
     return 8_192 * height * width + 12_288 * height + 2_048 * width + 45_056
 
 
 def _attention_buffers(plan: PrefillPlan, k_chunk_size: int, kv_format: str) -> int:
     """Two chunks each of q, k and v, scores, a mask and two float32 results. Fitted to a mock, to some bytes."""
     q_tiles, k_tiles = plan.q_chunk_size // TILE, k_chunk_size // TILE
-    head_tiles = ceil_div(plan.layer.config.head_width, TILE)
+    head_tiles = ceil_div(plan.layer.dims.head_width, TILE)
     scores = q_tiles * k_tiles * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
     keys_and_values = 4 * k_tiles * head_tiles * TILE_BYTES[kv_format]
     return keys_and_values + scores + q_tiles * (head_tiles * 12_288 + 6_144) + 20_000

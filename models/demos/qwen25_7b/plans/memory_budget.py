@@ -51,7 +51,7 @@ def cache_tokens(table: ModelTable, max_seq_len: int) -> int:
 
 def block_bytes(table: ModelTable, block: int) -> int:
     """Bytes of a block: all layers' keys and values, on one chip."""
-    tiles = table.parallel.kv_heads * ceil_div(block, TILE) * ceil_div(table.config.head_width, TILE)
+    tiles = table.parallel.kv_heads * ceil_div(block, TILE) * ceil_div(table.dims.head_width, TILE)
     return 2 * tiles * cached_tile_bytes(table)
 
 
@@ -61,7 +61,7 @@ def cached_tile_bytes(table: ModelTable) -> int:
 
 
 def weight_bytes(table: ModelTable, max_seq_len: int) -> int:
-    config, parallel = table.config, table.parallel
+    config, parallel = table.dims, table.parallel
     hidden, head_dim = config.hidden_size, config.head_width
     return (
         sum(times * (linear.streamed_bytes + linear.copy_bytes) for linear, times in table.step)

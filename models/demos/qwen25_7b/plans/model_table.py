@@ -121,7 +121,7 @@ class LinearSpec:
 class LayerSpec:
     """One decoder layer; shapes are one chip's."""
 
-    config: DecoderConfig
+    dims: DecoderConfig
     parallel: ParallelPlan
     recipe: Recipe  # the layer's
     chip: Chip
@@ -129,7 +129,7 @@ class LayerSpec:
     qkv: LinearSpec  # [hidden, (q_heads + 2 * kv_heads) * head_dim]
     head_norms: tuple[Weight, ...]  # q's and k's, [head_dim / 32, 32] on every chip; or none
     # [1, kv_heads * head_dim]: the part of K's bias that centered keys leave out of qkv.bias; only of
-    # config.centered_layers
+    # dims.centered_layers
     centered_bias: Optional[Weight]
     o: LinearSpec  # [q_heads * head_dim, hidden]
     post_attention_norm: Weight  # [hidden / 32, 32], on every chip
@@ -166,32 +166,32 @@ class LayerSpec:
 class ModelTable:
     """A model on a row of chips. UserError: the recipe has layers that the model has not."""
 
-    config: DecoderConfig
+    dims: DecoderConfig
     parallel: ParallelPlan
     recipe: Recipe
     chip: Chip
 
     def __post_init__(self):
-        self.recipe.check_layers(self.config.num_hidden_layers)
+        self.recipe.check_layers(self.dims.num_hidden_layers)
 
     def layer(self, i: int) -> LayerSpec:
-        return _layer(self.config, self.parallel, self.recipe.of_layer(i), self.chip, i)
+        return _layer(self.dims, self.parallel, self.recipe.of_layer(i), self.chip, i)
 
     @cached_property
     def kinds(self) -> list[tuple[LayerSpec, int]]:
         """The first layer of each recipe, and how many layers follow that recipe."""
-        recipes = [self.recipe.of_layer(i) for i in range(self.config.num_hidden_layers)]
+        recipes = [self.recipe.of_layer(i) for i in range(self.dims.num_hidden_layers)]
         return [(self.layer(recipes.index(recipe)), times) for recipe, times in Counter(recipes).items()]
 
     @property
     def embedding(self) -> Weight:
         """[vocab_size, hidden], on every chip; row-major, so that a row is one read."""
-        table = Table("model.embed_tokens.weight", (self.config.vocab_size, self.config.hidden_size))
+        table = Table("model.embed_tokens.weight", (self.dims.vocab_size, self.dims.hidden_size))
         return Weight((table,), tiled=False)
 
     @property
     def final_norm(self) -> Weight:
-        return _norm("model.norm.weight", self.config)
+        return _norm("model.norm.weight", self.dims)
 
     @cached_property
     def logits_shards(self) -> list[tuple[int, int]]:
@@ -201,7 +201,7 @@ class ModelTable:
     @cached_property
     def lm_head(self) -> tuple[LinearSpec, ...]:
         """[hidden, columns] of each shard. A bias gives columns past the vocabulary PADDING_LOGIT."""
-        config, group = self.config, self.recipe.lm_head
+        config, group = self.dims, self.recipe.lm_head
         weight = Weight(transforms.lm_head_weights(config, self.parallel), group.format)
         pads = self.parallel.tp * self.parallel.vocab > config.vocab_size
         bias = _padding_bias(weight) if pads else None
@@ -240,7 +240,7 @@ class ModelTable:
 
         Shards of padding alone are left out, because they take no time to build.
         """
-        layers = (weight for i in range(self.config.num_hidden_layers) for weight in self.layer(i).weights())
+        layers = (weight for i in range(self.dims.num_hidden_layers) for weight in self.layer(i).weights())
         heads = (weight for linear in self.lm_head for weight in _of(linear))
         weights = (self.embedding, *layers, self.final_norm, *heads)
         return list(dict.fromkeys(s for weight in weights for s in weight.shards if s.slice.tensors))

@@ -27,7 +27,7 @@ def check_decode(table: ModelTable, decode: DecodeLayout) -> None:
     if table.parallel.q_heads > MAX_Q_HEADS:
         raise UserError(
             f"decode with tp {tp}: a chip would have {table.parallel.q_heads} of the model's "
-            f"{table.config.num_attention_heads} query heads, ttnn's decode ops take {MAX_Q_HEADS}: "
+            f"{table.dims.num_attention_heads} query heads, ttnn's decode ops take {MAX_Q_HEADS}: "
             "use more chips a replica (tp)"
         )
     heads, cores = table.parallel.q_heads + 2 * table.parallel.kv_heads, decode.grid.cores
@@ -51,14 +51,14 @@ def fit_prefill(layer: LayerSpec, rows: int, layer_l1: int) -> PrefillPlan:
 
     PrefillDoesNotFit, naming the op and its bytes, if no plan fits.
     """
-    row_tiles, hidden, q = (extent // TILE for extent in (rows, layer.config.hidden_size, layer.o.weight.shape[0]))
+    row_tiles, hidden, q = (extent // TILE for extent in (rows, layer.dims.hidden_size, layer.o.weight.shape[0]))
     grid, wide = layer.chip.grid, layer.gate_up[0]
     widths = hidden, layer.qkv.weight.shape[1] // TILE, wide.weight.shape[1] // TILE
     across = next(x for x in sorted(divisors(hidden), reverse=True) if x <= grid.x and fills(x, widths))
     cores = Grid(across, max(d for d in divisors(row_tiles) if d <= grid.y))
     shard = hidden // across
     sums_sharded = layer.parallel.tp == 1 or shard % layer.parallel.tp == 0
-    heads_shard = q // across if q % across == 0 and layer.config.head_width % TILE == 0 else None
+    heads_shard = q // across if q % across == 0 and layer.dims.head_width % TILE == 0 else None
 
     def matmuls(row: LinearSpec, in_shard: Optional[int], out_sharded: bool) -> list[PrefillMatmul]:
         k, n = (extent // TILE for extent in row.weight.shape)
@@ -99,7 +99,7 @@ def first_fitting(plans: Iterable[PrefillPlan], layer_l1: int, *ops: str) -> Pre
 def fit_prefill_layers(table: ModelTable, rows: int, layer_l1: int) -> list[PrefillPlan]:
     """The plan of each layer by its recipe. PrefillDoesNotFit if layers hold the residual on different cores."""
     plans = {layer.recipe: fit_prefill(layer, rows, layer_l1) for layer, _ in table.kinds}
-    recipes = [table.recipe.of_layer(i) for i in range(table.config.num_hidden_layers)]
+    recipes = [table.recipe.of_layer(i) for i in range(table.dims.num_hidden_layers)]
     for i, recipe in enumerate(recipes):
         cores, first = (plans[r].cores for r in (recipe, recipes[0]))
         if cores != first:

@@ -127,7 +127,7 @@ class PrefillPlan:
 
     @property
     def hidden(self) -> int:
-        return self.layer.config.hidden_size
+        return self.layer.dims.hidden_size
 
     @property
     def gathered(self) -> AllReduceDtype:

@@ -32,7 +32,7 @@ class TtKVCache:
         """block: tokens of a block, 32, 64 or 128."""
         self.block = block
         self.dtype = dtype_of(layer.recipe.kv_cache)
-        self.shape = (blocks, layer.parallel.kv_heads, block, layer.config.head_width)
+        self.shape = (blocks, layer.parallel.kv_heads, block, layer.dims.head_width)
         # Zeros, because attention multiplies unwritten rows by 0, and 0 * NaN is NaN.
         self.keys, self.values = (
             ttnn.zeros(self.shape, self.dtype, ttnn.TILE_LAYOUT, mesh_device, ttnn.DRAM_MEMORY_CONFIG) for _ in "kv"
@@ -74,7 +74,7 @@ def allocate_caches(
     mesh_device: ttnn.MeshDevice, model_config: TtModelConfig, blocks: int, block: int
 ) -> list[TtKVCache]:
     """A cache for each layer."""
-    layers = map(model_config.layer, range(model_config.config.num_hidden_layers))
+    layers = map(model_config.layer, range(model_config.dims.num_hidden_layers))
     return [TtKVCache(mesh_device, layer, blocks, block) for layer in layers]
 
 
@@ -93,13 +93,13 @@ class TtQwenAttention:
     ):
         self.q_heads = model_config.parallel.q_heads
         self.kv_heads = model_config.parallel.kv_heads
-        self.head_dim = model_config.config.head_width
+        self.head_dim = model_config.dims.head_width
         self.decode = model_config.decode
         self.rotary = rotary
         self.all_reduce = all_reduce
         # With one KV head, the number that ttnn gives a slot beside the other slots.
         self.cores_per_kv_head = min(CORES_PER_KV_HEAD, max(1, self.decode.grid.cores // self.decode.slots))
-        self.scale = model_config.config.head_dim**-0.5
+        self.scale = model_config.dims.head_dim**-0.5
         self.heads_grid = None if self.decode.fills_rows else rectangle(self.decode.grid)
         self.kernel = compute_config()
         self.qkv = TtLinear(mesh_device, layer.qkv, build)

@@ -36,7 +36,7 @@ class TtFullSampler:
     def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
         self.chips = model_config.parallel.tp
         self.columns = model_config.parallel.vocab
-        self.last = float(model_config.config.vocab_size - 1)
+        self.last = float(model_config.dims.vocab_size - 1)
         self.levels = levels_of(self.columns)
         assert len(self.levels) < UNIFORMS, "each level needs a uniform number, and the first place another"
         # [1, 1, 32, missing] each; 0 where nothing is missing

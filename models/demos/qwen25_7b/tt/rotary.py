@@ -28,7 +28,7 @@ class TtHeadNorms:
     """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, layer: LayerSpec, build: BuildShard):
-        self.epsilon = layer.config.rms_norm_eps
+        self.epsilon = layer.dims.rms_norm_eps
         self.kernel = compute_config()
         self.weights = [place(norm, mesh_device, build) for norm in layer.head_norms]
 
@@ -72,9 +72,9 @@ class TtRotary:
 
     def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
         self.decode = model_config.decode
-        self.head_dim = model_config.config.head_width
+        self.head_dim = model_config.dims.head_width
         self.kernel = compute_config()
-        tables = rotary_tables(model_config.config, model_config.max_seq_len)
+        tables = rotary_tables(model_config.dims, model_config.max_seq_len)
         self.cos_and_sin = [replicate(table, mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT) for table in tables]
         matrix = transformation_matrix()
         self.trans_mat_prefill = replicate(matrix, mesh_device)
@@ -160,10 +160,10 @@ class TtCenteredKeys:
         if bias is None:
             return None
         host = host_shards(bias, build)
-        biases = [ttnn.to_torch(shard).view(-1, model_config.config.head_width) for shard in host]
+        biases = [ttnn.to_torch(shard).view(-1, model_config.dims.head_width) for shard in host]
         if not any(of_chip.any() for of_chip in biases):
             return None
-        rows = (centered_rows(model_config.config, of_chip, model_config.max_seq_len) for of_chip in biases)
+        rows = (centered_rows(model_config.dims, of_chip, model_config.max_seq_len) for of_chip in biases)
         tables = [ttnn.from_torch(x[None, None], dtype=ttnn.bfloat16, layout=ttnn.ROW_MAJOR_LAYOUT) for x in rows]
         joined = to_mesh_rows(tables, mesh_device, dim=2)
         return cls(ttnn.to_device(joined, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG))

@@ -118,7 +118,7 @@ class TtSampler:
         # An inactive slot's logits may be NaN; topk may then return any column, so its id is clamped to the vocabulary.
         end_of_shards = max(first + topk_columns(columns) for first, columns in self.shards)
         highest = (self.chips - 1) * vocab + end_of_shards - 1
-        last = model_config.config.vocab_size - 1
+        last = model_config.dims.vocab_size - 1
         self.last = last if highest > last else None
 
     def sample_greedy(self, logits: Iterable[ttnn.Tensor], tokens: ttnn.Tensor) -> None:

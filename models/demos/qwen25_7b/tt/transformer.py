@@ -36,7 +36,7 @@ class TtTransformer:
         self.rotary = TtRotary(mesh_device, model_config)
         sums = [TtAllReduce(mesh_device, model_config) for _ in ("attention", "mlp")]
         self.embedding = TtEmbedding(mesh_device, build, model_config)
-        layers = range(model_config.config.num_hidden_layers)
+        layers = range(model_config.dims.num_hidden_layers)
         self.layers = [
             TtDecoderLayer(mesh_device, model_config.layer(i), build, model_config, self.rotary, *sums)
             for i in tqdm(layers, "layers", unit="layer", leave=False, disable=None)
@@ -112,7 +112,7 @@ class TtTransformer:
         # a chip's shards side by side, then chip after chip
         in_order = [shard[:, chip] for chip in range(shape[1]) for shard in shards]
         whole = torch.cat(in_order, dim=-1)  # [rows, 32, tp * vocab]
-        return whole.flatten(0, 1)[:, : self.model_config.config.vocab_size]
+        return whole.flatten(0, 1)[:, : self.model_config.dims.vocab_size]
 
 
 class TtEmbedding:
@@ -176,7 +176,7 @@ class TtRMSNorm:
 
     def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, build: BuildShard, model_config: TtModelConfig):
         self.weight = place(weight, mesh_device, build)
-        self.epsilon = model_config.config.rms_norm_eps
+        self.epsilon = model_config.dims.rms_norm_eps
         self.kernel = compute_config()
         self.residual = model_config.decode.residual_memory
 

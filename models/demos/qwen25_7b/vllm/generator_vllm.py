@@ -55,7 +55,7 @@ class QwenForCausalLM:
         """sequences: rows of the plugin's decode calls; the model may have more slots, see DecodeLayout.make."""
         self.model = model
         self.sequences = sequences
-        self._vocab_size = model.model_config.config.vocab_size
+        self._vocab_size = model.model_config.dims.vocab_size
         self.replica: Optional[Replica] = None  # until the caches are allocated
         # By row of a prefill, the plugin's own; MeshWorker sets it. A preempted sequence's prompt contains its answer.
         self.prompt_lengths: Sequence[int] = ()
