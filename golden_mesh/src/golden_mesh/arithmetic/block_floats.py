@@ -61,10 +61,9 @@ class BlockFloats:
         parts = (x.split(columns // BLOCK, 2) for x in (self.codes, self.steps))
         return [BlockFloats(codes.shape[:1] + (codes[0].numel(),), codes, steps) for codes, steps in zip(*parts)]
 
-    def rows(self, at: slice) -> torch.Tensor:
-        """Return these rows in float32, [rows, N]. Their columns are in the order of `codes`."""
-        codes = self.codes[at].float()
-        return codes.mul_(self.steps[at].float()).flatten(1)
+    def widen(self, at: slice, place: torch.Tensor) -> None:
+        """Write these rows to float32 `place` [rows, N]. Their columns are in the order of `codes`."""
+        place.unflatten(1, (BLOCK, -1)).copy_(self.codes[at]).mul_(self.steps[at].float())
 
     def in_order(self, x: torch.Tensor) -> torch.Tensor:
         """Return x [M, N] with columns in the order of `codes` in that of the values."""
@@ -76,9 +75,11 @@ class BlockFloats:
         if values is None:
             values = torch.empty(self.shape, dtype=torch.bfloat16)
             flat = values.view(self.shape[-2:])
+            place = torch.empty(_ROWS, flat.shape[1])
             for start in range(0, len(flat), _ROWS):
-                at = slice(start, start + _ROWS)
-                flat[at] = self.in_order(self.rows(at))
+                part = place[: len(flat) - start]
+                self.widen(slice(start, start + _ROWS), part)
+                flat[start : start + _ROWS] = self.in_order(part)
             self._unpacked = weakref.ref(values)
         return values
 

@@ -38,23 +38,24 @@ from golden_mesh.arithmetic.engine import (
     FLOAT32,
     SRC_A_FIRST,
     SRC_B_FIRST,
+    cut_source_a_,
     keep,
     round_bits_,
     source_a,
     source_b,
 )
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.parts import common_shape, constant_of_16
+from golden_mesh.arithmetic.parts import common_shape
 from golden_mesh.arithmetic.plain import in_float32, is_plain
 
 ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
 STEP = 64  # rows of a wide weight widened at a time
-WIDENED = 1 << 17  # elements of a weight widened at a time: they stay in a core's second cache
+WIDENED = 1 << 17  # elements of a narrow one
+STRIP = 1 << 18  # elements of both: they stay in a core's second cache, and threads seldom wait for Python
 LARGE = 1 << 20  # elements of a weight from which on it pays to look for equal rows and to start threads
 DEST = 1 << 17  # elements of a bfloat16 dest at a time: they and the operands stay in a core's second cache
 FEWEST, MOST = 32, 256  # rows of that part for which its columns are chosen: torch is slower with fewer
 TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
-_FIRST_OF_16 = constant_of_16(-8)  # of a bfloat16's bits: those that SrcA's first phase takes
 # Operands (kept, so that no other tensor takes their address) and their product, inside `known_products`.
 _known: Optional[dict[tuple, tuple]] = None
 
@@ -244,7 +245,7 @@ def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor | BlockFloa
     count = len(rows)
     rows = _padded(source_b(rows, kernel), below=-count % ROWS)
     step = max(STEP, WIDENED // (columns + -columns % COLUMNS) // STEP * STEP)
-    strips = weight.split(WIDENED // step // COLUMNS * COLUMNS, 1)
+    strips = weight.split(STRIP // step // COLUMNS * COLUMNS, 1)
     threads = torch.get_num_threads() if weight.numel() >= LARGE else 1
     if threads == 1 or len(strips) == 1:
         parts = [_strip(rows, strip, kernel, step) for strip in strips]
@@ -256,36 +257,18 @@ def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor | BlockFloa
 
 
 def _strip(rows: torch.Tensor, weight: torch.Tensor | BlockFloats, kernel: Kernel, step: int) -> torch.Tensor:
-    """Return rows @ a strip of the weight's columns. `step` rows of the strip are widened at a time."""
+    """Return rows @ a strip of the weight's columns. `step` rows of the strip are widened at a time, in one place."""
     inner, columns = weight.shape[-2:]
-    width = columns + -columns % COLUMNS
-    total = rows[:, :step] @ _widened(weight, slice(step), kernel, width)
-    for first in range(step, inner, step):
-        at = slice(first, first + step)  # no name holds a widened part: the next one takes its memory
-        total.addmm_(rows[:, at], _widened(weight, at, kernel, width))
+    place = torch.zeros(min(step, inner), columns + -columns % COLUMNS)
+    total = torch.zeros(len(rows), place.shape[1])
+    for first in range(0, inner, step):
+        part = place[: inner - first]
+        if isinstance(weight, BlockFloats):
+            weight.widen(slice(first, first + step), part)
+        else:
+            part[:, :columns] = weight[first : first + step]
+        total.addmm_(rows[:, first : first + step], cut_source_a_(part, kernel, weight.dtype))
     return weight.in_order(total) if isinstance(weight, BlockFloats) else total[:, :columns]
-
-
-def _widened(weight: torch.Tensor | BlockFloats, at: slice, kernel: Kernel, width: int) -> torch.Tensor:
-    """Return rows of a weight in float32, one after the other in memory, with zeros up to the width."""
-    if isinstance(weight, BlockFloats):
-        return source_a(weight.rows(at), kernel, BFLOAT16)
-    part = _cut(weight[at], kernel)
-    if part.shape[1] == width:
-        return part.float().contiguous()
-    widened = torch.zeros(len(part), width)
-    widened[:, : part.shape[1]] = part
-    return widened
-
-
-def _cut(part: torch.Tensor, kernel: Kernel) -> torch.Tensor:
-    """Return the bits of a block of a weight that the multiplier uses.
-
-    bfloat16 stays bfloat16: half the bytes.
-    """
-    if part.dtype != torch.bfloat16:
-        return source_a(part, kernel)
-    return (part.view(torch.int16) & _FIRST_OF_16).view(torch.bfloat16) if kernel.phases == 1 else part
 
 
 def _batched(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool) -> torch.Tensor:
