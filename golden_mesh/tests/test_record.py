@@ -18,7 +18,7 @@ from golden_mesh.replay import cases
 from golden_mesh.replay.kinds import class_path, fields_of, from_plain, to_plain
 from golden_mesh.start.options import parse
 
-# Per chip, between chips, in place, a repeated call, and a mask whose padding counts.
+# Per chip, between chips, in place, a repeated call, a mask whose padding counts, and weights on the host.
 PROGRAM = """
 import torch, ttnn
 ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
@@ -41,15 +41,18 @@ softmax = ttnn.softmax(whole, dim=-1)
 q = put(2, 1, 50, 64)
 mask = ttnn.from_torch(torch.zeros(1, 1, 50, 50), ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh, pad_value=-1e9)
 ttnn.transformer.scaled_dot_product_attention(q, q, q, attn_mask=mask, is_causal=False)
+image, kernel = put(2, 1, 64, 32, layout=ttnn.ROW_MAJOR_LAYOUT), ttnn.from_torch(torch.randn(32, 32, 1, 1))
+ttnn.conv2d(input_tensor=image, weight_tensor=kernel, device=mesh, in_channels=32, out_channels=32, batch_size=1,
+            input_height=8, input_width=8, kernel_size=(1, 1), stride=(1, 1), padding=(0, 0), dtype=ttnn.bfloat16)
 """
-OPS = ["linear", "all_gather", "plus_one", "softmax", "scaled_dot_product_attention"]
+OPS = ["linear", "all_gather", "plus_one", "softmax", "scaled_dot_product_attention", "conv2d"]
 
 
 @pytest.fixture
 def record(launch, tmp_path):
     """The file of a recorded PROGRAM."""
     done = launch("record", "--system", "N300", "--to", "ops.pt", "-c", PROGRAM)
-    assert "5 distinct operations in" in done.stdout and "not recorded" not in done.stdout, done
+    assert "6 distinct operations in" in done.stdout and "not recorded" not in done.stdout, done
     return tmp_path / "ops.pt"
 
 
@@ -83,7 +86,7 @@ def test_values_and_times_of_each_operation_are_found_again(record, replay):
     kept["ops"][2]["written"][0][3] += 1  # of eight positions that are all 1
     kept["ops"][3]["arguments"][1]["dim"] = 7
     torch.save(kept, record)
-    linear, gather, plus_one, softmax, _ = replay(calls=0)
+    linear, gather, plus_one, softmax, *_ = replay(calls=0)
     assert (linear["error"], linear["gain"]) == (pytest.approx(0.5), pytest.approx(0.5))
     assert gather["error"] == 0 and gather["us"] is None
     assert plus_one["equal"] == pytest.approx(7 / 8)
@@ -98,7 +101,9 @@ def test_values_beside_a_record():
         ([2.0, inf], [1.0, inf], (1, 2, 0.5, 0)),
         ([1.0, inf, 3.0], [1.0, 2.0, -inf], (0, 1, 1 / 3, 2)),
         ([nan, 1.0], [5.0, 1.0], (0, 1, 0.5, 1)),
-        ([7.0, 1.0], [nan, 1.0], (0, 1, 1, 0)),  # memory that nothing wrote
+        ([7.0, 1.0], [nan, 1.0], (0, 1, 0.5, 1)),
+        ([nan, 1.0], [nan, 1.0], (0, 1, 1, 0)),
+        ([1.1, -1e9], [1.0, -1e9], (0.1, 1.1, 0.5, 0)),  # a mask beside a score
         ([1.0], [0.0], (inf, 1, 0, 0)),
     ):
         assert replays.compare([torch.tensor(here)], [torch.tensor(recorded)]) == pytest.approx(value), (here, recorded)
@@ -111,7 +116,7 @@ def test_one_command_runs_a_programs_operations_on_both(launch, tmp_path):
         "PYTHONPATH": os.pathsep.join([EVERYWHERE, str(Path(EVERYWHERE).parents[1])]),
     }
     done = launch("record", "--system", "N300", "--replay", "rows.json", "-c", PROGRAM, **below)
-    assert done.returncode == 0 and "0 of 5 operations differ" in done.stdout, done
+    assert done.returncode == 0 and "0 of 6 operations differ" in done.stdout, done
     rows = [json.loads(line) for line in (tmp_path / "rows.json").read_text().splitlines()]
     assert [row["op"].split(".")[-1] for row in rows] == OPS and not any(map(replays.differs, rows))
     assert replays.differs(rows[0] | {"gain": 1.002}) and replays.differs(rows[0] | {"not_finite": 1})
@@ -129,14 +134,14 @@ def test_a_case_holds_a_repeated_matrix_and_infinities():
 def test_operations_become_tests(launch, tmp_path):
     """Each passes on a golden mesh, and fails with another result. The program's exit status stays."""
     done = launch("cases", "--system", "N300", "--to", "test_ops.py", "-c", PROGRAM + "raise SystemExit(3)")
-    assert done.returncode == 3 and f"5 operations in {tmp_path}/test_ops.py" in done.stdout, done
+    assert done.returncode == 3 and f"6 operations in {tmp_path}/test_ops.py" in done.stdout, done
     text = (tmp_path / "test_ops.py").read_text()
     assert re.findall(r"def test_\d+_(.*)\(", text) == OPS and "ttnn.DataType.BFLOAT8_B" in text
     (tmp_path / "test_wrong.py").write_text(
         text.replace("activation='silu'", "activation='sigmoid'").replace("dim=-1", "dim=-2")
     )
     done = launch("--system", "N300", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_ops.py", "test_wrong.py")
-    assert "2 failed, 8 passed" in done.stdout, done.stdout[-2000:]
+    assert "2 failed, 10 passed" in done.stdout, done.stdout[-2000:]
     assert parse(["cases", "--to", f"{tmp_path}/test_ops.py", "-c", "0"]).to.name == "test_ops.py"
     with pytest.raises(GoldenMeshError, match="--to .*: the file exists"):
         parse(["cases", "--to", __file__, "-c", "0"])

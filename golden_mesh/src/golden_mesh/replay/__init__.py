@@ -17,36 +17,38 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 import torch
 import ttnn
 
-from golden_mesh.replay.kinds import Refused, from_plain, operation
+from golden_mesh.replay.kinds import Refused, call, code, from_plain, operation
 
 TRACE_REGION, L1_SMALL = 64 << 20, 16 << 10  # bytes of a chip, of a core
 KEYS = set("op arguments tensors returned written launches".split())  # of a recorded operation
 # Their second result has places in the first tensor: equal values may have places in another order.
 PLACES = {"ttnn.topk", "ttnn.sort"}
 HEADER = f"{'op':58} {'error':>9} {'gain':>8} {'equal':>7} {'not finite':>10} {'us':>9}"
+HIDES = 1e6  # times the largest value that differs
 ERROR, GAIN = 5e-3, 1e-3  # from which an operation differs: what is left of a chip's arithmetic is below (README.md)
 
 
 class Value(NamedTuple):
-    """Values beside a record's. NaN in the record is memory that nothing wrote: it is left out."""
+    """Values beside a record's."""
 
     error: float  # L2 norm of the finite values' difference, divided by the record's norm
     gain: float
     equal: float  # share of equal values
-    not_finite: int  # values that are NaN or infinite on one side only
+    not_finite: int  # values that are NaN or infinite on one side only, or not alike
 
 
 def compare(values: Sequence[torch.Tensor], recorded: Sequence[torch.Tensor]) -> Value:
     a, b = (torch.cat([t.reshape(-1).double() for t in each]) for each in (values, recorded))
-    a, b = a[~b.isnan()], b[~b.isnan()]
-    same = (a == b).double().mean().item() if len(b) else 1.0
-    finite = a.isfinite() & b.isfinite()
-    lost = int((a != b)[~finite].sum())
+    equal, finite = (a == b) | (a.isnan() & b.isnan()), a.isfinite() & b.isfinite()
+    share, lost = equal.double().mean().item() if len(b) else 1.0, int((~equal & ~finite).sum())
+    # Equal values hide errors of values that are so much smaller: a mask's -1e9 those of scores.
+    largest = torch.cat([b[finite & ~equal].abs(), torch.ones(1)]).max()
+    finite &= ~equal | (b.abs() <= HIDES * largest)
     a, b = a[finite], b[finite]
     square = (b @ b).item()
     if not square:
-        return Value(math.inf if a.any() else 0.0, 1.0, same, lost)
-    return Value((a - b).norm().item() / square**0.5, (a @ b).item() / square, same, lost)
+        return Value(math.inf if a.any() else 0.0, 1.0, share, lost)
+    return Value((a - b).norm().item() / square**0.5, (a @ b).item() / square, share, lost)
 
 
 def load(path: str | Path) -> dict[str, Any]:
@@ -116,7 +118,7 @@ class Replay:
         }
         host = [shards[id(v)] for v in _on_all(values, self.chips)]
         host = host[0] if self.chips == 1 else ttnn.from_host_shards(host, self.device.shape)
-        return ttnn.to_device(host, self.device, memory_config)
+        return host if memory_config is None else ttnn.to_device(host, self.device, memory_config)
 
     def _semaphore(self, _) -> Any:
         grid = self.device.compute_with_storage_grid_size()
@@ -188,16 +190,31 @@ def shown(op: dict[str, Any]) -> str:
     return f"{op['op'].removeprefix('ttnn.')} {' x '.join(str(s) for s in reversed(shapes))}"
 
 
+def reason(error: Exception) -> str:
+    """One line of an error. The first line of the library's own names a file; what is wrong follows "info:"."""
+    text = f"{error}"
+    return re.search(r"info:\n(.*)|$", text)[1] or text.split("\n")[0]
+
+
+def source(op: dict[str, Any]) -> str:
+    """The call in Python, and its tensors in a comment: dtype, shape, layout and memory config."""
+    tensors = (
+        f"t{i} {t['shape']} {', '.join(code(t[key]) for key in ('dtype', 'layout', 'memory_config'))}"
+        for i, t in enumerate(op["tensors"])
+    )
+    return f"{call(op)}  # {'; '.join(tensors)}"
+
+
 def replay(
     device: ttnn.MeshDevice, kept: dict[str, Any], calls: int, say: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
     """Run each operation of a record, and yield its row. An operation that the library refuses has a row with `failed`.
 
     calls: of the shorter trace; 0 takes no times. say: gets each line before its operation runs, and after it.
-    Keys of a row: op, shown, error (None: the record has no values), gain, equal, not_finite, us, failed.
+    Keys of a row: op, shown, call, error (None: the record has no values), gain, equal, not_finite, us, failed.
     """
     for op in kept["ops"]:
-        row = {"op": op["op"], "shown": shown(op), "failed": None, "us": None, "error": None}
+        row = {"op": op["op"], "shown": shown(op), "call": source(op), "failed": None, "us": None, "error": None}
         say(f"running {row['shown']}")
         try:
             here = Replay(device, op)
@@ -206,7 +223,7 @@ def replay(
             seconds = here.seconds(calls) if calls and op["launches"] else None
             row["us"] = 1e6 * seconds if seconds else None
         except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
-            row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            row["failed"] = f"{type(error).__name__}: {reason(error)}"[:200]
         say(line(row))
         yield row
 
@@ -235,8 +252,7 @@ def opened(kept: dict[str, Any]) -> Iterator[ttnn.MeshDevice]:
     try:
         chips = ttnn.get_num_devices()
     except RuntimeError as error:
-        why = re.search(r"info:\n(.*)|$", f"{error}")[1] or f"{error}".split("\n")[0]
-        raise ValueError(f"ttnn finds no device ({why}): --system NAME replays on a golden mesh") from error
+        raise ValueError(f"ttnn finds no device ({reason(error)}): --system NAME replays on a golden mesh") from error
     if rows * columns > chips:
         raise ValueError(f"the record is of {rows} x {columns} chips, this machine has {chips}")
     fabric = ttnn.FabricConfig.FABRIC_1D_RING if kept["ring"] else ttnn.FabricConfig.FABRIC_1D

@@ -27,7 +27,8 @@ def main() -> int:
     other = [row for row in rows if differs(row)]
     print(f"{len(other)} of {len(rows)} operations differ by more than {ERROR} (gain {GAIN})" + ":" * bool(other))
     worst = lambda row: (bool(row["failed"]), row.get("not_finite", 0), row["error"] or 0)
-    print("\n".join(map(line, sorted(other, key=worst, reverse=True))))
+    for row in sorted(other, key=worst, reverse=True):
+        print(line(row), f"    {row['call']}", sep="\n")
     return int(any(row["failed"] for row in rows))
 
 

@@ -5,57 +5,21 @@ the record's own. Expected values are samples of what the golden mesh computes o
 ttnn only.
 """
 
-import math
 import sys
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
 import torch
-import ttnn
 
 from golden_mesh.errors import GoldenError, GoldenMeshError
 from golden_mesh.outputs import signed, write_whole
 from golden_mesh.replay import PLACES, load, opened
-from golden_mesh.replay.kinds import named_class, to_plain
+from golden_mesh.replay.kinds import call, code
 
 INTEGERS = 4096  # of a tensor that a case holds
 TILE = 32
 FEW = 4  # distinct values, as a mask has: drawn from these
 TEMPLATE = Path(__file__).with_name("cases_template.py")
-
-
-def named(path: str) -> str:
-    """ttnn.DataType for ttnn._ttnn.tensor.DataType, where ttnn has the name."""
-    short = path.rpartition(".")[2]
-    return f"ttnn.{short}" if getattr(ttnn, short, None) is named_class(path) else path
-
-
-def code(plain: Any) -> str:
-    """The Python expression that makes the value of a plain form (replay/kinds.py)."""
-    if type(plain) is not tuple:
-        return f"float({str(plain)!r})" if isinstance(plain, float) and not math.isfinite(plain) else repr(plain)
-    kind, form = plain
-    if kind == "tensor":
-        return f"t{form}"
-    if kind in ("mesh", "semaphore"):
-        return {"mesh": "device", "semaphore": "semaphore(device)"}[kind]
-    if kind in ("list", "tuple"):
-        inside = ", ".join(map(code, form))
-        return f"[{inside}]" if kind == "list" else f"({inside}{',' * (len(form) == 1)})"
-    if kind == "core":
-        return f"ttnn.CoreCoord({form[0]}, {form[1]})"
-    if kind == "cores":
-        return f"ttnn.CoreRange({', '.join(map(code, form))})"
-    if kind == "core set":
-        return f"ttnn.CoreRangeSet([{', '.join(map(code, form))}])"
-    if kind == "enum":
-        return f"{named(form[0])}.{form[1]}"
-    for name in ("DRAM_MEMORY_CONFIG", "L1_MEMORY_CONFIG"):
-        if plain == to_plain(getattr(ttnn, name), lambda _: None):
-            return f"ttnn.{name}"
-    if kind == "json":
-        return f"{named(form[0])}.from_json({form[1]!r})"
-    return f"{named(form[0])}({', '.join(f'{name}={code(value)}' for name, value in form[1].items())})"
 
 
 def drawn(tensor: dict[str, Any], seed: int) -> str:
@@ -103,9 +67,7 @@ def repeated_tile(x: torch.Tensor) -> Optional[torch.Tensor]:
 def body(op: dict[str, Any], seed: int) -> list[str]:
     """The lines of an operation's test. `check` takes what it returns and writes, in order."""
     lines = [f"t{i} = {drawn(tensor, seed + i)}" for i, tensor in enumerate(op["tensors"])]
-    args, kwargs = op["arguments"]
-    given = [*map(code, args[1]), *(f"{name}={code(value)}" for name, value in kwargs.items())]
-    lines.append(f"results = listed({op['op']}({', '.join(given)}))")
+    lines.append(f"results = listed({call(op)})")
     count = 1 if op["op"] in PLACES else len(op["returned"])
     lines += [f"check(results[{i}], EXPECTED)" for i in range(count) if op["returned"][i]["values"] is not None]
     return lines + [f"check(t{i}, EXPECTED)" for i in op["written"]]

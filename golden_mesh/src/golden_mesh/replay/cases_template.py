@@ -40,10 +40,9 @@ def put(device, shape, seed, dtype, layout, memory, *, replicas=True, values=Non
     else:
         x = torch.randn(chips, *shape, generator=draw) * scale + shift
     shards = [ttnn.from_torch(each.abs() if positive else each, dtype, layout=layout, pad_value=padding) for each in x]
-    if device.get_num_devices() == 1:
-        return ttnn.to_device(shards[0], device, memory)
-    host = ttnn.from_host_shards(shards * (device.get_num_devices() // chips), device.shape)
-    return ttnn.to_device(host, device, memory)
+    whole = shards * (device.get_num_devices() // chips)
+    host = whole[0] if len(whole) == 1 else ttnn.from_host_shards(whole, device.shape)
+    return host if memory is None else ttnn.to_device(host, device, memory)
 
 
 def semaphore(device):

@@ -1,5 +1,6 @@
 """Arguments of ttnn calls as plain values that torch.save keeps, and back. Needs ttnn, and no golden mesh."""
 
+import math
 import re
 from enum import Enum
 from functools import cache, reduce
@@ -136,3 +137,44 @@ def from_plain(plain: Any, own: dict[str, Callable] = {}) -> Any:
     if name == "config":
         form = [form[0], {field: from_plain(item, own) for field, item in form[1].items()}]
     return _BY_NAME[name].value(form)
+
+
+def named(path: str) -> str:
+    """ttnn.DataType for ttnn._ttnn.tensor.DataType, where ttnn has the name."""
+    short = path.rpartition(".")[2]
+    return f"ttnn.{short}" if getattr(ttnn, short, None) is named_class(path) else path
+
+
+def code(plain: Any) -> str:
+    """The Python expression that makes the value of a plain form."""
+    if type(plain) is not tuple:
+        return f"float({str(plain)!r})" if isinstance(plain, float) and not math.isfinite(plain) else repr(plain)
+    kind, form = plain
+    if kind == "tensor":
+        return f"t{form}"
+    if kind in ("mesh", "semaphore"):
+        return {"mesh": "device", "semaphore": "semaphore(device)"}[kind]
+    if kind in ("list", "tuple"):
+        inside = ", ".join(map(code, form))
+        return f"[{inside}]" if kind == "list" else f"({inside}{',' * (len(form) == 1)})"
+    if kind == "core":
+        return f"ttnn.CoreCoord({form[0]}, {form[1]})"
+    if kind == "cores":
+        return f"ttnn.CoreRange({', '.join(map(code, form))})"
+    if kind == "core set":
+        return f"ttnn.CoreRangeSet([{', '.join(map(code, form))}])"
+    if kind == "enum":
+        return f"{named(form[0])}.{form[1]}"
+    for name in ("DRAM_MEMORY_CONFIG", "L1_MEMORY_CONFIG"):
+        if plain == to_plain(getattr(ttnn, name), lambda _: None):
+            return f"ttnn.{name}"
+    if kind == "json":
+        return f"{named(form[0])}.from_json({form[1]!r})"
+    return f"{named(form[0])}({', '.join(f'{name}={code(value)}' for name, value in form[1].items())})"
+
+
+def call(op: dict[str, Any]) -> str:
+    """The Python of an operation's call: tensor i of its record is ti."""
+    args, kwargs = op["arguments"]
+    given = [*map(code, args[1]), *(f"{name}={code(value)}" for name, value in kwargs.items())]
+    return f"{op['op']}({', '.join(given)})"

@@ -3,8 +3,8 @@
 The file is torch.save's: {"mesh": rows and columns, "ring": whether collectives run on one, "system": name,
 "ops": [...], "skipped": {op: reason}}. An op has its name, arguments (replay/kinds.py), tensors, results and launches:
 its device operations as (graph.device_ops.Op as a dict, chips of the mesh, cores of a chip, architecture, number).
-A tensor has its shape, dtype, layout, memory config and its values: one for all chips, a list with one for each, or
-None where the memory was never written. golden-mesh replay runs the ops on any machine.
+A tensor has its shape, dtype, layout, memory config (None on the host) and its values: one for all chips, a list with
+one for each, or None where the memory was never written. golden-mesh replay runs the ops on any machine.
 """
 
 import os
@@ -30,17 +30,22 @@ Values = Optional[torch.Tensor | list[torch.Tensor]]
 def values_of(tensor: ttnn.Tensor) -> Values:
     """What each chip holds; one torch tensor where all hold the same, None where the memory was never written."""
     try:
-        shards = [shard.clone() for shard in memory.read(dispatch.slot_of(tensor))]
+        of_chips = memory.read(dispatch.slot_of(tensor)) if on_device(tensor) else _on_host(tensor)
+        shards = [shard.clone() for shard in of_chips]
     except GoldenError:
         return None
     same = all(torch.equal(shards[0], shard) for shard in shards[1:])
     return shards[0] if same else shards
 
 
+def _on_host(tensor: ttnn.Tensor) -> list[torch.Tensor]:
+    return [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(tensor)]
+
+
 def padding_of(tensor: ttnn.Tensor) -> Optional[float]:
     """The value in the padding of its tiles, if it is known."""
     try:
-        return memory.padding(dispatch.slot_of(tensor))
+        return memory.padding(dispatch.slot_of(tensor)) if on_device(tensor) else None
     except GoldenError:
         return None
 
@@ -51,7 +56,7 @@ def describe(tensor: ttnn.Tensor) -> dict[str, Any]:
         "shape": list(tensor.shape),
         "dtype": plain(tensor.dtype),
         "layout": plain(tensor.layout),
-        "memory_config": plain(tensor.memory_config()),
+        "memory_config": plain(tensor.memory_config()) if on_device(tensor) else None,
         "padding": padding_of(tensor),
     }
 
@@ -68,8 +73,9 @@ class Recording:
     def call(self, real: Callable, operation, args: tuple, kwargs: dict) -> Any:
         """Run a call of the program, and keep it if it is a new operation on device tensors."""
         name = operation.python_fully_qualified_name
-        given = list({id(t): t for t in tensors_in((args, kwargs)) if on_device(t)}.values())
-        if not given or not self._counts(name):
+        given = list({id(t): t for t in tensors_in((args, kwargs))}.values())
+        device = next((t.device() for t in given if on_device(t)), None)
+        if device is None or not self._counts(name):
             return real(operation, *args, **kwargs)
         try:
             kinds.operation(name)
@@ -84,7 +90,7 @@ class Recording:
         self.seen.add(key)
         values = [values_of(t) for t in given]
         self.launches.whole.clear()
-        self.kept["mesh"] = tuple(given[0].device().shape)
+        self.kept["mesh"] = tuple(device.shape)
         self.kept["ring"] |= "('enum', ['ttnn._ttnn.operations.ccl.Topology', 'Ring'])" in key
         answer = real(operation, *args, **kwargs)
         returned = [t for t in tensors_in(answer) if on_device(t)]
