@@ -2,8 +2,8 @@
 
 A value is compared on all chips: the L2 norm of the difference divided by the record's, the gain (the factor of a line
 through the origin; 1 is right), the share of equal values, and how many are NaN or infinite on one side only. A time is
-that of one call, from a trace of n calls and one of 2n. There is none without a device operation, or where the traces
-differ by no more than their spread. `replay` takes a mesh that is open already.
+that of one call, from a trace of n calls and one of 2n. There is none without a device operation, with a tensor on the
+host, or where the traces differ by no more than their spread. `replay` takes a mesh that is open already.
 """
 
 import math
@@ -190,6 +190,11 @@ def shown(op: dict[str, Any]) -> str:
     return f"{op['op'].removeprefix('ttnn.')} {' x '.join(str(s) for s in reversed(shapes))}"
 
 
+def traced(op: dict[str, Any]) -> bool:
+    """Whether a trace may hold the operation: one that uploads tensors of the host may not."""
+    return all(tensor["memory_config"] for tensor in op["tensors"])
+
+
 def reason(error: Exception) -> str:
     """One line of an error. The first line of the library's own names a file; what is wrong follows "info:"."""
     text = f"{error}"
@@ -220,7 +225,7 @@ def replay(
             here = Replay(device, op)
             if value := here.value():
                 row |= value._asdict()
-            seconds = here.seconds(calls) if calls and op["launches"] else None
+            seconds = here.seconds(calls) if calls and op["launches"] and traced(op) else None
             row["us"] = 1e6 * seconds if seconds else None
         except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
             row["failed"] = f"{type(error).__name__}: {reason(error)}"[:200]
