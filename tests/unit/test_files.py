@@ -1,6 +1,5 @@
 """Files that a user names: one line of error, outputs tried before the work, written whole or not at all."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -90,15 +89,3 @@ def test_a_file_may_have_the_longest_name(tmp_path, name):
     check_output("--out", tmp_path / "new" / name)
     write_whole(tmp_path / "new" / name, lambda part: part.write_text("new"))
     assert [file.name for file in (tmp_path / "new").iterdir()] == [name]
-
-
-def test_what_others_left_beside_a_file_stays(tmp_path, monkeypatch):
-    """Another user of the folder links the names of unfinished files to a file of this user's: none is written to."""
-    mine = tmp_path / "mine"
-    mine.write_text("mine")
-    file = tmp_path / "result.json"
-    monkeypatch.setattr(os, "getpid", lambda: 1)
-    for name in (".result.1.json", "result.json.part", ".tmp-1"):
-        (tmp_path / name).symlink_to(mine)
-    write_whole(file, lambda part: part.write_text("new"))
-    assert (mine.read_text(), file.read_text(), len(list(tmp_path.iterdir()))) == ("mine", "new", 5)

@@ -1,6 +1,7 @@
-"""Pages name files that are there."""
+"""Pages name files that are there, and the table of mutants names texts."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,8 @@ def test_a_page_names_files_that_are_there(page):
         is_there = name in NAMES or any((place / name).exists() for place in (folder, *(ROOT / p for p in PLACES)))
         gone += [] if is_there or ELSEWHERE.match(name) else [name]
     assert not gone
+
+
+def test_the_table_of_mutants_names_texts_that_are_there():
+    """read_table ends the program at a text that a change took away."""
+    assert runpy.run_path(f"{ROOT}/lab/mutants.py")["read_table"]()
