@@ -64,10 +64,10 @@ CASES = {
     "hardmish(x)": hardmish,
     "hardshrink(x)": lambda x: torch.where(x.abs() <= 0.5, 0.0, x),
     "hardshrink(x, lambd=1.5)": lambda x: torch.where(x.abs() <= 1.5, 0.0, x),
-    "hardtanh(x)": lambda x: x.clamp(-1, 1),
-    "hardtanh(x, min_val=-0.25, max_val=2.0)": lambda x: x.clamp(-0.25, 2),
-    "heaviside(x, 0.75)": lambda x: torch.where(x == 0, 0.75, (x > 0).double()),
-    "i1(x)": lambda x: torch.special.i1(x.clamp(-88.5, 88.5)),
+    "hardtanh(x)": lambda x: x.clamp(-1, 1).nan_to_num(1),  # NaN is above all numbers
+    "hardtanh(x, min_val=-0.25, max_val=2.0)": lambda x: x.clamp(-0.25, 2).nan_to_num(2),
+    "heaviside(x, 0.75)": lambda x: torch.where(x == 0, 0.75, (~(x < 0)).double()),
+    "i1(x)": lambda x: torch.special.i1(x.clamp(-88.5, 88.5).nan_to_num(88.5)),
     "isfinite(x)": lambda x: (x.abs() < math.inf).double(),
     "isinf(x)": lambda x: (x.abs() == math.inf).double(),
     "isnan(x)": lambda x: (x != x).double(),
@@ -75,16 +75,12 @@ CASES = {
     "isposinf(x)": lambda x: (x == math.inf).double(),
     "leaky_relu(x, 0.125)": lambda x: torch.where(x >= 0, x, x / 8),
     "logit(x)": lambda x: torch.log(x / (1 - x)),
-    "logit(x, eps=0.25)": lambda x: torch.log(x.clamp(0.25, 0.75) / (1 - x.clamp(0.25, 0.75))),
+    "logit(x, eps=0.25)": lambda x: torch.logit(x.clamp(0.25, 0.75).nan_to_num(0.75)),
     "normalize_hw(x)": lambda x: (x - x.mean((2, 3), keepdim=True)) / x.std((2, 3), keepdim=True, correction=0),
     "rad2deg(x)": lambda x: x * 180 / math.pi,
-    "rdiv(x, 3.0)": lambda x: 3 / x,
-    "rdiv(x, 3.0, rounding_mode='floor')": lambda x: torch.div(torch.tensor(3.0), x, rounding_mode="floor"),
-    "rdiv(x, 3.0, rounding_mode='trunc')": lambda x: torch.trunc(3 / x),
-    "relu_max(x, 1.5)": lambda x: x.clamp(0, 1.5),
+    "relu_max(x, 1.5)": lambda x: x.clamp(0, 1.5).nan_to_num(1.5),
     "relu_min(x, 0.5)": lambda x: x.clamp(min=0.5),
     "round(x)": torch.round,
-    "rpow(x, 2.0)": torch.exp2,
     "selu(x)": lambda x: 1.0507009873554805 * elu(x, 1.673259973526001),
     "selu(x, scale=2.0, alpha=0.5)": lambda x: 2 * elu(x, 0.5),
     "signbit(x)": lambda x: torch.signbit(x).double(),
@@ -187,13 +183,14 @@ def test_a_number_is_cut_in_a_bfloat16_dest(chips, call):
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 @pytest.mark.parametrize("call", ("exp(x, fast_and_approximate_mode=True)", "unary_chain(x, [EXP])"))
 def test_fast_exp_is_straight_lines(chips, call, dtype):
-    """At 0 it is 2.3 % too small, between powers of two up to 3 % too large. It is infinite from 88.6 on."""
+    """At 0 it is 2.3 % too small, between powers of two up to 3 % too large. From 88.6 on: infinity; in FLOAT32 NaN."""
     x = torch.cat([torch.linspace(-80, 80, 2048), torch.tensor([0.0, 89.0] * 32)]).reshape(1, 1, -1, 64).bfloat16()
     call = call.replace("EXP", "ttnn.UnaryWithParam(ttnn.UnaryOpType.EXP, 1)")
     (got, *_) = chips.get(run(call, chips.put(x, dtype)))
     off = (got.double() / x.double().exp() - 1)[..., :-1, :]
     assert off.min() > -0.05 and off.max() < 0.04 and off.abs().mean() > 0.01
-    assert got[..., -1, 0].item() == pytest.approx(0.977, abs=4e-3) and got[..., -1, 1].item() == math.inf
+    assert got[..., -1, 0].item() == pytest.approx(0.977, abs=4e-3)
+    assert got[..., -1, 1].isnan() if dtype == ttnn.float32 else got[..., -1, 1] == math.inf
 
 
 @pytest.mark.parametrize("call", POSITIVE)
@@ -235,8 +232,8 @@ OTHERS = {
         "torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * 1j).flatten(-2)",
         finite,
     ),
-    "ttnn.logical_not_(x)": ("(x == 0).double()", finite, {"in_place": True}),
-    "ttnn.logical_not(x, output_tensor=ttnn.zeros_like(x))": ("(x == 0).double()", finite),
+    "ttnn.logical_not_(x)": ("((x == 0) & ~x.signbit()).double()", finite, {"in_place": True}),
+    "ttnn.logical_not(x, output_tensor=ttnn.zeros_like(x))": ("((x == 0) & ~x.signbit()).double()", finite),
 }  # fmt: skip
 test_others = examples(OTHERS, globals(), special=True)
 

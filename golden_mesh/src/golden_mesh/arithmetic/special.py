@@ -13,6 +13,7 @@ from typing import Callable
 
 import torch
 import torch.nn.functional as F
+import ttnn
 
 TILE, HALF, GROUP = 32, 16, 8  # of the inner dim: a tile, an instruction, the products that are added first
 MOST = 1 << 27  # products of one repair. Beyond, all phases of a product are one
@@ -189,3 +190,29 @@ def product_without_nan(product: torch.Tensor, a: torch.Tensor, b: torch.Tensor)
 def normal(x: torch.Tensor) -> torch.Tensor:
     """Return floats with 0 in place of subnormals. Integers stay."""
     return torch.where(x.abs() < 2.0**-126, 0, x) if x.is_floating_point() else x
+
+
+def flushed(x: torch.Tensor) -> torch.Tensor:
+    """Return float32 with a zero of its sign in place of subnormals."""
+    return torch.where(x.abs() < 2.0**-126, torch.copysign(torch.zeros(()), x), x)
+
+
+def is_negative(x: torch.Tensor) -> torch.Tensor:
+    """Whether the sign bit of float32 is set, as the vector unit compares with 0: also of -0 and of a NaN."""
+    return x.view(torch.int32) < 0
+
+
+def infinite(x: torch.Tensor) -> torch.Tensor:
+    """Return float32 with infinity of its sign in place of NaN; a Blackhole's NaN is positive."""
+    sign = torch.ones(()) if ttnn.get_arch_name() == "blackhole" else x
+    return torch.where(x.isnan(), torch.copysign(torch.full((), torch.inf), sign), x)
+
+
+def signed_nan(is_negative: torch.Tensor) -> torch.Tensor:
+    return torch.copysign(torch.full((), torch.nan), torch.where(is_negative, -1.0, 1.0))
+
+
+def signed_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a * b. A NaN of the product has its sign."""
+    result = flushed(a * b)
+    return torch.where(result.isnan(), signed_nan(is_negative(a) ^ is_negative(b)), result)

@@ -160,6 +160,17 @@ def _reciprocal(x: torch.Tensor) -> torch.Tensor:
     return _multiply_add(guess, rest, guess) * scale
 
 
+def inverse_of(x: torch.Tensor) -> torch.Tensor:
+    """1 / x of float32: `_reciprocal` with a second step. NaN counts as infinity."""
+    size = x.abs()
+    bits = size.view(torch.int32)
+    mantissa = ((bits & _FRACTION) | (127 << 23)).view(torch.float32)
+    guess = _reciprocal(mantissa)
+    guess = _multiply_add(guess, _multiply_add(-mantissa, guess, 1.0), guess)
+    scale = (~bits & _EXPONENT).view(torch.float32) * 0.5
+    return torch.copysign(special.flushed(guess * scale), x)
+
+
 def inverse(x: torch.Tensor, approximate: bool) -> torch.Tensor:
     """Return 1 / x of float32 x >= 1 as a bfloat16 dest holds it. The approximate form is cut, not rounded."""
     return keep(_reciprocal(x), BFLOAT16) if approximate else (1 / x).bfloat16().float()
@@ -278,6 +289,7 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "LOG": torch.log,
     "LOG10": torch.log10,
     "LOG2": torch.log2,
+    "NEG": torch.neg,
     "MISH": lambda x: x * special.normal(torch.tanh(F.softplus(x, threshold=100))),
     "RAD2DEG": _cut(torch.rad2deg),
     "RECIP": torch.reciprocal,
@@ -301,7 +313,7 @@ _OF_NAN = {
     "SIGN": 1.0,
 }
 _OF_NAN_IN_FLOAT32 = {"SIGMOID": 0.0}
-_OF_NAN_IN_BFLOAT16 = {"RSQRT": -torch.inf, "SIGMOID": 1.0, "TANH": 1.0}
+_OF_NAN_IN_BFLOAT16 = {"NEG": -torch.inf, "RSQRT": -torch.inf, "SIGMOID": 1.0, "TANH": 1.0}
 _OF_NAN_ON_BLACKHOLE = {"DIGAMMA": torch.nan, "LOGSIGMOID": torch.nan}
 _OF_NAN_IN_BFLOAT16_ON_BLACKHOLE = {"GELU": 0.0, "RSQRT": torch.inf, "SIGMOID": 0.0}
 _MAKE_NAN = {"DIGAMMA", "FRAC", "GELU_TABLE", "MISH", "SILU", "SOFTSIGN"}  # of large negative numbers, or -infinity

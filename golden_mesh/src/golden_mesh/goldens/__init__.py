@@ -31,6 +31,8 @@ from golden_mesh.goldens import (  # noqa: F401
     selection,
     softmax,
 )
+from golden_mesh.hazards.values import watch
 from golden_mesh.registry import GOLDENS
 
+watch()
 COUNT = len(GOLDENS)

@@ -19,6 +19,7 @@ from golden_mesh.arithmetic import approximations, engine, special
 from golden_mesh.arithmetic.plain import in_float32
 from golden_mesh.arithmetic.vector import fast_exp, gelu_by_table, in_bfloat16_dest, log_sigmoid, of_nan
 from golden_mesh.errors import GoldenError
+from golden_mesh.hazards import meet
 
 _HALF_ROOT, _GELU_SLOPE = 0.7071067811865476, 0.7978845608028654  # sqrt(1/2), sqrt(2/pi)
 
@@ -47,12 +48,33 @@ def _mish(x: torch.Tensor) -> torch.Tensor:
     return x * special.normal(torch.tanh(torch.log1p(torch.exp(-x.abs())) + x.clamp(min=0)))
 
 
+def _between(x: torch.Tensor, least: float, most: float) -> torch.Tensor:
+    """NaN is above all numbers."""
+    clamped = torch.clamp(x, least, most)
+    return clamped.nan_to_num(most) if x.is_floating_point() else clamped
+
+
+def _nan_beyond(x: torch.Tensor) -> torch.Tensor:
+    """A float32 dest holds the bits of a NaN where the lines of `fast_exp` end."""
+    return x.masked_fill(x == torch.inf, torch.nan)
+
+
+def _magnitude(x: torch.Tensor) -> torch.Tensor:
+    """The kernel reads a sign and 31 bits, in which -2**31 is a zero."""
+    return x if x.is_floating_point() else x.masked_fill(x == -1 << 31, 0)
+
+
+def _is_positive_zero(x: torch.Tensor) -> torch.Tensor:
+    """The kernel compares bits: -0 is none."""
+    return (x == 0) & ~x.signbit() if x.is_floating_point() else x == 0
+
+
 PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ABS": torch.abs,
     "CEIL": torch.ceil,
     "COS": torch.cos,
-    "FAST_EXP": fast_exp,
-    "EQZ": lambda x: x == 0,
+    "FAST_EXP": lambda x: _nan_beyond(fast_exp(x)),
+    "EQZ": lambda x: _magnitude(x) == 0,
     "ERF": torch.erf,
     "EXP": torch.exp,
     "EXP2": lambda x: torch.exp(x.double() * math.log(2)).float(),
@@ -71,12 +93,12 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "LOG10": torch.log10,
     "LOG1P": torch.log1p,
     "LOG2": torch.log2,
-    "LOGICAL_NOT_UNARY": lambda x: x == 0,
+    "LOGICAL_NOT_UNARY": _is_positive_zero,
     "LOGSIGMOID": log_sigmoid,
-    "LTZ": lambda x: x < 0,
+    "LTZ": lambda x: _magnitude(x) < 0,
     "MISH": _mish,
     "NEG": torch.neg,
-    "NEZ": lambda x: x != 0,
+    "NEZ": lambda x: _magnitude(x) != 0,
     "RECIP": torch.reciprocal,
     "RELU": torch.relu,
     "RELU6": F.relu6,
@@ -95,16 +117,16 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 WITH_NUMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "ADD_UNARY_SFPU": torch.add,
     "CELU": F.celu,
-    "CLAMP_TSS": torch.clamp,
+    "CLAMP_TSS": _between,
     "DIV_UNARY_SFPU": torch.div,
     "ELU": F.elu,
     "HARDSHRINK": F.hardshrink,
-    "HARDTANH": torch.clamp,
+    "HARDTANH": _between,
     "LEAKY_RELU": F.leaky_relu,
     "MUL_UNARY_SFPU": torch.mul,
     "POWER": torch.pow,
     "POWER_ITERATIVE": torch.pow,
-    "RELU_MAX": lambda x, top: x.clamp(0, top),
+    "RELU_MAX": lambda x, top: _between(x, 0, top),
     "RELU_MIN": lambda x, least: x.clamp(min=least),
     "RSUB": lambda x, number: number - x,
     "SELU": lambda x, scale, alpha: scale * F.elu(x, alpha),
@@ -122,6 +144,13 @@ def stored(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """Elements of x and numbers, in x's place: a bfloat16 dest cuts a number."""
     return engine.keep(result.float(), engine.BFLOAT16) if x.dtype == torch.bfloat16 else result
 
+
+# What the kernels have for INT32, and not for UINT32, which is torch's int64 here.
+_OF_INTEGERS = set(
+    "ADD_UNARY_SFPU CLAMP_TSS EQZ GEZ GTZ HARDTANH IDENTITY LEZ LOGICAL_NOT_UNARY LTZ NEG NEZ RELU RELU_MAX RELU_MIN "
+    "RSUB SQUARE SUB_UNARY_SFPU".split()
+)
+_OF_SIGNED = {"GEZ", "GTZ", "LEZ", "NEG"}
 
 # Strings of ttnn that differ from the enum's names.
 _STRINGS = {"swish": "SILU", "gelu_approx": "GELU_TABLE", "reciprocal": "RECIP", "logical_not": "LOGICAL_NOT_UNARY"}
@@ -188,6 +217,8 @@ def activate(x: torch.Tensor, activation: Activation | None) -> torch.Tensor:
     if name == "GELU" and not isinstance(activation, str) and params[:1] != [0]:
         name = "GELU_TABLE"  # the kernels' default
     if not x.is_floating_point():
+        if name not in _OF_INTEGERS or (x.dtype == torch.int64 and name in _OF_SIGNED):
+            meet("integers in a kernel of floats", f"the activation {name}", f"a tensor of {x.dtype}")
         params = [beside_integers(number) for number in params]
     if name in WITH_NUMBERS and params:
         result = WITH_NUMBERS[name](x if name == "SOFTPLUS" else wide(x), *params)

@@ -8,16 +8,18 @@ the op. The matrix engine computes sums and differences, and products with a blo
 the rest, and rounds to nearest even.
 """
 
+import math
 from typing import Callable
 
 import torch
 import ttnn
 
-from golden_mesh.arithmetic import engine, special
+from golden_mesh.arithmetic import engine, powers, remainders, special
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.product import multiply
+from golden_mesh.arithmetic.vector import inverse_of
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate_all, beside_integers, wide
 from golden_mesh.hazards import meet
@@ -50,6 +52,11 @@ def _operand(x: torch.Tensor, activations, in_float32: bool, dtype) -> torch.Ten
     return pack(result, dtype) if dtype in BLOCK_FLOATS else result
 
 
+def _cast(x: torch.Tensor) -> torch.Tensor:
+    """A bfloat16 operand beside a float32 one: the library casts it."""
+    return special.without_nan(special.normal(x)).float()
+
+
 def _as_dest(x: torch.Tensor, in_float32: bool) -> torch.Tensor:
     return x.bfloat16() if x.is_floating_point() and not in_float32 else x
 
@@ -74,6 +81,8 @@ def compute(
     if kernel and not in_float32:
         result = in_parts(lambda a, b: pack(kernel(a, b), ttnn.bfloat16), a, b)
     else:
+        if not kernel and {a.dtype, b.dtype} == {torch.bfloat16, torch.float32}:
+            a, b = (_cast(x) if x.dtype == torch.bfloat16 else x for x in (a, b))
         result = kernel(a, b) if kernel else function(wide(a), wide(b))
         if function is torch.mul and not in_float32 and result.is_floating_point():
             result = special.product_without_nan(result, a, b)
@@ -130,22 +139,52 @@ def repeated_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.pow(a.double(), b.double()).float()
 
 
+def power_of_floats(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return powers.wide(a, b)
+
+
+def _power_of_number(number: float, exponent: torch.Tensor) -> torch.Tensor:
+    """ttnn.rpow, too."""
+    base = torch.tensor(float(number))
+    if exponent.dtype == torch.bfloat16:
+        return powers.narrow(base, exponent.float()).bfloat16()
+    return powers.wide(base + 0.0, exponent)
+
+
+@golden("ttnn.rpow")
+def rpow(input_tensor, exponent):
+    """exponent ** x: it is the base."""
+    return _power_of_number(exponent, input_tensor)
+
+
 def _are_integers(*operands: torch.Tensor) -> bool:
     return not any(x.is_floating_point() for x in operands)
 
 
-def _of_zero_itself(function: Callable) -> Callable:
+def _of_zero_itself(function: Callable, of_floats: Callable) -> Callable:
     """A remainder. The integer kernels leave an integer as it is where the divisor is 0."""
 
     def remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         if not _are_integers(a, b):
-            return function(a, b)
+            return of_floats(a, b, False)
         return torch.where(b == 0, a.long(), function(a.long(), b.long().masked_fill(b == 0, 1)))
 
     return remainder
 
 
-remainder_by_floor, remainder_by_trunc = _of_zero_itself(torch.remainder), _of_zero_itself(torch.fmod)
+remainder_by_floor = _of_zero_itself(torch.remainder, remainders.by_floor)
+remainder_by_trunc = _of_zero_itself(torch.fmod, remainders.by_trunc)
+_WHOLE = 1 << 24  # from here on float32 lacks odd numbers
+
+
+def check_remainder(op: str, a: torch.Tensor, b) -> None:
+    """Raise HazardError for integers by a float that float32 does not hold."""
+    if isinstance(b, float) and not a.is_floating_point():
+        largest = max(a.long().abs().max().item(), abs(b))
+        if largest >= _WHOLE:
+            meet("remainder of integers by a float", op, f"{largest}")
+
+
 _OVER_ZERO = {0: 3, 1: -2045, 2: 63488, 1 << 31: 65534}  # |a| -> what the kernel makes of |a| / 0; else 65536
 
 
@@ -157,6 +196,24 @@ def whole_quotient(a: torch.Tensor, b: torch.Tensor, rounding_mode: str) -> torc
         over_zero[a.abs() == size] = quotient
     over_zero = torch.where(a < 0, -over_zero - int(rounding_mode == "floor"), over_zero)
     return torch.where(b == 0, over_zero, torch.div(a, b.masked_fill(b == 0, 1), rounding_mode=rounding_mode))
+
+
+_TOO_LARGE = 2.0**126  # its inverse is no normal number
+
+
+def quotient_of_inverse(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a * (1 / b) of floats, float32, as a bfloat16 dest has it: 0 where 1 / b is too small a number."""
+    a, b = special.flushed(wide(a)), wide(b)
+    result = special.flushed(a / b)
+    if math.isfinite(result.sum()) and b.abs().max() < _TOO_LARGE:
+        return result
+    result = special.infinite(special.signed_product(a, inverse_of(b)))
+    return torch.where((b == 0) & ~b.signbit(), torch.copysign(torch.full_like(a, torch.inf), a), result)
+
+
+def rounded_quotient(a: torch.Tensor, b: torch.Tensor, rounding: Callable, narrow: bool) -> torch.Tensor:
+    """The whole quotient of floats."""
+    return rounding(quotient_of_inverse(a, b).bfloat16().float() if narrow else special.normal(a / b))
 
 
 def quotient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -174,6 +231,11 @@ def _in_long(function: Callable) -> Callable:
 
 def reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return b - a
+
+
+def _reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """-a is packed before b is added: infinity for NaN."""
+    return engine.subtract_in_float32_dest(b, special.without_nan(a))
 
 
 def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -201,11 +263,12 @@ _ENGINE = {
     torch.add: engine.add_in_float32_dest,
     torch.sub: engine.subtract_in_float32_dest,
     torch.mul: _product,
-    reverse_subtract: lambda a, b: engine.subtract_in_float32_dest(b, a),
+    reverse_subtract: _reverse_subtract,
 }
 _IN_BFLOAT16_DEST = {
     squared_difference: _squared_difference,
-    remainder_by_floor: lambda a, b: torch.remainder(a.float(), b.float()),  # packed: ties away from zero
+    remainder_by_floor: lambda a, b: remainders.by_floor(a.float(), b.float(), True),  # packed: ties away from zero
+    power_of_floats: lambda a, b: powers.narrow(a.float(), b.float()).bfloat16().float(),
     repeated_product: lambda a, b: engine.keep(repeated_product(a, b), engine.BFLOAT16),
     xlogy: _xlogy,
 }
@@ -300,9 +363,11 @@ def remainder(
     out,
 ):
     """The remainder of a / b with b's sign. A number is not rounded to bfloat16."""
+    check_remainder("ttnn.remainder", input_tensor_a, input_tensor_b)
     function = remainder_by_floor
     if not isinstance(input_tensor_b, torch.Tensor) and input_tensor_a.is_floating_point():
-        function = lambda a, _: torch.remainder(a, input_tensor_b)  # noqa: E731
+        narrow = input_tensor_a.dtype == torch.bfloat16
+        function = lambda a, _: remainders.by_floor_of_number(a, input_tensor_b, narrow)  # noqa: E731
     return compute(
         function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
         input_tensor_b_activations, out.dtype,
@@ -352,17 +417,15 @@ def div(
     """a / b, of which one may be a number; rounding_mode "trunc" or "floor" rounds the quotient that dest holds."""
     other = value if input_tensor_b is None else input_tensor_b
     rounded = _ROUNDED.get(rounding_mode)
-    tensor = input_tensor_a if isinstance(input_tensor_a, torch.Tensor) else other
-    in_bfloat16 = out.dtype == ttnn.bfloat16 and tensor.dtype == torch.bfloat16
+    dtypes = {x.dtype for x in (input_tensor_a, other) if isinstance(x, torch.Tensor)}
+    in_bfloat16 = out.dtype == ttnn.bfloat16 and dtypes == {torch.bfloat16}
 
     def function(a, b):
         if rounded and _are_integers(a, b):
             return whole_quotient(a, b, rounding_mode)
-        if not rounded:
-            return quotient(a, b)
-        if not in_bfloat16:
-            return torch.div(a, b, rounding_mode=rounding_mode)
-        return rounded((a / b).bfloat16().float())
+        if rounded:
+            return rounded_quotient(a, b, rounded, in_bfloat16)
+        return quotient_of_inverse(a, b) if in_bfloat16 else quotient(a, b)
 
     return compute(
         function, input_tensor_a, other, activations, input_tensor_a_activations, input_tensor_b_activations,
@@ -384,11 +447,16 @@ def power(
     input_tensor_b_activations=(),
     out,
 ):
-    """Of floats: a whole number from 3 on multiplies again and again, and a bfloat16 dest cuts the product."""
-    function = torch.pow
+    """Of floats: 3 multiplies twice, and a bfloat16 dest cuts the product. 0, 1 and 2 are exact."""
+    if not isinstance(input_tensor, torch.Tensor):
+        return _power_of_number(input_tensor, exponent)
+    function = power_of_floats
     if not input_tensor.is_floating_point():
+        function = torch.pow
         exponent = int(exponent)  # PowIntDeviceOperation: products of integers. The library refuses other exponents
-    elif isinstance(exponent, (int, float)) and exponent == int(exponent) and exponent > 2:
+    elif exponent in (0, 1, 2) if isinstance(exponent, (int, float)) else False:
+        function = torch.pow
+    elif not isinstance(exponent, torch.Tensor) and exponent == 3:
         function = repeated_product
     return compute(
         function, input_tensor, exponent, activations, input_tensor_a_activations,

@@ -7,13 +7,21 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic import engine, remainders, special
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate, beside_integers, wide
-from golden_mesh.goldens.eltwise_binary import Operand, compute, quotient, remainder_by_trunc, squared_difference
+from golden_mesh.goldens.eltwise_binary import (
+    Operand,
+    check_remainder,
+    compute,
+    quotient,
+    remainder_by_trunc,
+    rounded_quotient,
+    squared_difference,
+)
 from golden_mesh.goldens.eltwise_unary import as_dest, gelu
 from golden_mesh.registry import golden
 
@@ -42,7 +50,17 @@ def subalpha(input_tensor_a, input_tensor_b, alpha):
 
 @golden("ttnn.atan2")
 def atan2(input_tensor_a, input_tensor_b):
-    return _in_float32(lambda a, b: torch.atan2(a.double(), b.double()).float(), input_tensor_a, input_tensor_b)
+    return _in_float32(_angle, input_tensor_a, input_tensor_b)
+
+
+def _angle(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The angle of the smaller times the inverse of the larger, which is 0 for a large number."""
+    a, b = torch.broadcast_tensors(special.flushed(a), special.flushed(b))
+    beyond = torch.maximum(a.abs(), b.abs()) > 2.0**126
+    if beyond.any():
+        zero_a, zero_b = a.isfinite() & (a.abs() < b.abs()) & beyond, b.isfinite() & (b.abs() < a.abs()) & beyond
+        a, b = (torch.where(zero, torch.copysign(torch.zeros(()), x), x) for x, zero in ((a, zero_a), (b, zero_b)))
+    return torch.atan2(a.double(), b.double()).float()
 
 
 @golden("ttnn.hypot")
@@ -84,16 +102,22 @@ def floor_div(input_tensor_a, input_tensor_b=None, *, value=None):
         return torch.floor(
             input_tensor_a.float() * (1 / torch.tensor(float(other)))
         )  # by the nearest inverse: 49 / 7 may be 6
-    return _in_float32(lambda a, b: torch.floor(a / b), input_tensor_a, other)
+    if not isinstance(other, torch.Tensor):
+        return _in_float32(lambda a, b: torch.floor(a / b), input_tensor_a, other)
+    narrow = input_tensor_a.dtype == torch.bfloat16
+    return _in_float32(partial(rounded_quotient, rounding=torch.floor, narrow=narrow), input_tensor_a, other)
 
 
 @golden("ttnn.fmod")
 def fmod(input_tensor_a, input_tensor_b=None, *, scalar=None):
     """The remainder of a / b with a's sign."""
     other = scalar if input_tensor_b is None else input_tensor_b
+    check_remainder("ttnn.fmod", input_tensor_a, other)
     if not input_tensor_a.is_floating_point():
         return remainder_by_trunc(input_tensor_a, torch.as_tensor(other))
-    return _in_float32(torch.fmod, input_tensor_a, other)
+    narrow = input_tensor_a.dtype == torch.bfloat16
+    by = remainders.by_trunc if isinstance(other, torch.Tensor) else remainders.by_trunc_of_number
+    return _in_float32(partial(by, narrow=narrow), input_tensor_a, other)
 
 
 @golden("ttnn.addcmul")

@@ -10,10 +10,20 @@ from typing import Callable
 
 import torch
 
-from golden_mesh.arithmetic import approximations, engine, vector
+from golden_mesh.arithmetic import approximations, engine, special, vector
 from golden_mesh.arithmetic.vector import in_bfloat16_dest, of_nan
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.activations import PLAIN, STORING, activate, beside_integers, function, stored, wide
+from golden_mesh.goldens.activations import (
+    PLAIN,
+    STORING,
+    WITH_NUMBERS,
+    activate,
+    beside_integers,
+    function,
+    stored,
+    wide,
+)
+from golden_mesh.hazards.values import note_special
 from golden_mesh.registry import golden
 from golden_mesh.versions import library_golden
 
@@ -62,6 +72,8 @@ _UNARY = {  # ttnn op -> UnaryOpType
 
 def _unary(name: str) -> Callable:
     def op(input_tensor, fast_and_approximate_mode=False, *, mode=None, vector_mode=4):
+        if fast_and_approximate_mode:
+            note_special(f"ttnn.{name.lower()}", input_tensor)
         if fast_and_approximate_mode and name == "EXP":
             return function("FAST_EXP", input_tensor)
         if fast_and_approximate_mode:
@@ -99,11 +111,15 @@ def where(predicate, true_value, false_value):
         true_value, false_value = (
             x if isinstance(x, torch.Tensor) else beside_integers(x) for x in (true_value, false_value)
         )
-    return torch.where(predicate != 0, wide(true_value), wide(false_value))
+    is_zero = PLAIN["LOGICAL_NOT_UNARY"](predicate)
+    return torch.where(is_zero, wide(false_value), wide(true_value))
 
 
 @golden("ttnn.clamp", "ttnn.clip")
 def clamp(input_tensor, min=None, max=None):
+    if input_tensor.is_floating_point() and not isinstance(min or max, torch.Tensor):  # the kernel has two numbers
+        limits = torch.finfo(input_tensor.dtype)
+        min, max = limits.min if min is None else min, limits.max if max is None else max
     clamped = torch.clamp(wide(input_tensor), wide(min), wide(max))
     if isinstance(max, (int, float)) and clamped.is_floating_point():
         clamped = clamped.nan_to_num(max, torch.inf, -torch.inf)  # NaN is above all numbers
@@ -120,7 +136,7 @@ def unary_chain(input_tensor, ops_chain):
 
 _PLAIN = (
     "asinh atan cbrt cosh deg2rad digamma erfc erfinv frac hardmish isfinite isinf isnan isneginf isposinf "
-    "lgamma multigammaln rad2deg signbit sinh softsign tanhshrink trunc"
+    "lgamma multigammaln rad2deg signbit sinh softsign trunc"
 ).split()
 # op -> its parameters after the tensor: positional names, then keyword names. ttnn's golden functions have
 # the op's defaults for parameters that a call leaves out.
@@ -129,12 +145,8 @@ _WITH_PARAMETERS = {
     "elu": ((), ("alpha",)),
     "fill": (("fill_value",), ()),
     "hardshrink": ((), ("lambd",)),
-    "hardtanh": ((), ("min_val", "max_val")),
-    "heaviside": (("value",), ()),
     "polygamma": (("k",), ()),
-    "relu_max": (("upper_limit",), ()),
     "relu_min": (("lower_limit",), ()),
-    "rpow": (("exponent",), ()),
     "softshrink": ((), ("lambd",)),
     "threshold": (("threshold", "value"), ()),
     "xielu": ((), ("alpha_p", "alpha_n")),
@@ -196,7 +208,7 @@ def logit(input_tensor, eps=None):
             as_dest(engine.round_away(wide(x).clamp(eps, 1 - eps), 8), x)
             if x.dtype == torch.bfloat16
             else x.clamp(eps, 1 - eps)
-        )
+        ).nan_to_num(1 - eps)
     return _compute(lambda x: torch.log(x / (1 - x)), x)
 
 
@@ -212,7 +224,33 @@ def round(input_tensor, *, decimals=0):
 @golden("ttnn.i1")
 def i1(input_tensor):
     """The chip limits its input to +-88.5."""
-    return _compute(torch.special.i1, input_tensor.clamp(-88.5, 88.5))
+    return _compute(torch.special.i1, input_tensor.clamp(-88.5, 88.5).nan_to_num(88.5))
+
+
+@golden("ttnn.tanhshrink")
+def tanhshrink(input_tensor):
+    """x - tanh(x), whose terms cancel near 0."""
+    series = lambda x: x**3 * (1 / 3 - x * x * 2 / 15)  # noqa: E731
+    return _compute(lambda x: torch.where(x.abs() < 0.01, series(x), x - torch.tanh(x)), input_tensor)
+
+
+@golden("ttnn.hardtanh")
+def hardtanh(input_tensor, *, min_val=-1.0, max_val=1.0):
+    return stored(WITH_NUMBERS["HARDTANH"](wide(input_tensor), min_val, max_val), input_tensor)
+
+
+@golden("ttnn.relu_max")
+def relu_max(input_tensor, upper_limit):
+    if not input_tensor.is_floating_point():
+        upper_limit = beside_integers(upper_limit)
+    return stored(WITH_NUMBERS["RELU_MAX"](wide(input_tensor), upper_limit), input_tensor)
+
+
+@golden("ttnn.heaviside")
+def heaviside(input_tensor, value):
+    """NaN is above 0."""
+    x = wide(input_tensor)
+    return stored(torch.where(x == 0, value, (~(x <= 0)).to(x.dtype)), input_tensor)
 
 
 @golden("ttnn.leaky_relu")
@@ -241,8 +279,13 @@ for _function in (torch.acos, torch.acosh, torch.asin, torch.atanh):
 
 @golden("ttnn.rdiv")
 def rdiv(input_tensor, value, *, rounding_mode=None):
-    """value / x. ttnn's golden function ignores the rounding mode."""
-    return _compute(lambda x: torch.div(torch.full_like(x, value), x, rounding_mode=rounding_mode), input_tensor)
+    """value * (1 / x), cut to bfloat16, or to a whole number."""
+    x = wide(input_tensor)
+    result = special.signed_product(torch.full_like(x, value), vector.inverse_of(special.flushed(x)))
+    result = {None: lambda x: x, "trunc": torch.trunc, "floor": torch.floor}[rounding_mode](result)
+    if input_tensor.dtype == torch.bfloat16:
+        return engine.keep(special.infinite(result), engine.BFLOAT16).bfloat16()
+    return result
 
 
 @golden("ttnn.bitwise_not")
@@ -252,7 +295,7 @@ def bitwise_not(input_tensor):
 
 @golden("ttnn.logical_not_", writes="input_tensor")
 def logical_not_(input_tensor, *, store):
-    input_tensor.copy_(store(input_tensor == 0))
+    input_tensor.copy_(store(PLAIN["LOGICAL_NOT_UNARY"](input_tensor)))
 
 
 @golden("ttnn.normalize_hw")

@@ -138,6 +138,23 @@ HAZARDS = {
         f"{SIMULATED}: 7 + 3 * 2 = 7",
         "typecast to float32 before, or write the operation as others (add, multiply)",
     ),
+    "remainder of integers by a float": Hazard(
+        "the kernel divides floats: beyond 2**24 the remainder is another number",
+        f"{SIMULATED}: 100000007 % 7.0 = 1",
+        "give the divisor as an integer",
+    ),
+    "NaN and infinity in a function": Hazard(
+        "the kernel's value for NaN or infinity is not the function's: a finite number, or another infinity",
+        f"{SIMULATED}: xlogy(1, infinity) = 88.5",
+        "replace them before (ttnn.where with ttnn.isfinite)",
+        refused=False,
+    ),
+    "convolution to bfloat8_b": Hazard(
+        "the packer rounds the image and each partial sum to bfloat8_b, upwards in the mean",
+        f"{SIMULATED}: 2.6 to 4.5 % too large; 1.1 % with packer_l1_acc, 0.7 % with a float32 dest",
+        "a compute_config with packer_l1_acc=True or fp32_dest_acc_en=True, or dtype=ttnn.bfloat16",
+        refused=False,
+    ),
     "lcm beyond 32767": Hazard(
         "the kernel multiplies 15 bits by 16",
         f"{SIMULATED}: lcm(16777217, 16777217) = 16776961",

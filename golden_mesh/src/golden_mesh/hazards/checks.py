@@ -129,6 +129,14 @@ def _unaligned_column(op: str, given: Arguments) -> None:
         meet("slice from an unaligned column", op, f"{whole} to {shape} from column {column}")
 
 
+@checks("ttnn.conv2d", "ttnn.conv1d")
+def _partial_sums(op: str, given: Arguments) -> None:
+    config = given.get("compute_config")
+    wide = config is not None and (config.packer_l1_acc or config.fp32_dest_acc_en)
+    if given.get("dtype") == ttnn.bfloat8_b and not wide:
+        meet("convolution to bfloat8_b", op, "dtype=DataType.BFLOAT8_B")
+
+
 @checks("ttnn.broadcast")
 def _to_other_memory(op: str, given: Arguments) -> None:
     tensor, memory = given["input_tensor"], given.get("memory_config")

@@ -1,0 +1,97 @@
+"""Powers of floats as the vector unit computes them, 2 ** (exponent * log2(base)), with its infinities and NaNs.
+
+- A bfloat16 dest: a cubic for the logarithm and a product of lines for the power (ckernel_sfpu_binary_pow.h, exp_21f).
+- A float32 dest: right to the last bits for numbers.
+
+A NaN of a bfloat16 dest is infinity. A negative base has a power only for whole exponents up to 32767.
+"""
+
+import torch
+import ttnn
+
+from golden_mesh.arithmetic.parts import constant
+from golden_mesh.arithmetic.plain import in_float32
+from golden_mesh.arithmetic.special import flushed, is_negative
+
+_LOGARITHM = (-1.5826655626296997, 2.309868335723877, -0.8689142465591431, 0.14171147346496582)  # of 1 to 2, ln
+_INVERSE_LN2, _LEAST, _ONE = constant(1.442695), constant(-127.0), float(127 << 23)
+_SLOPE, _FIRST, _SECOND = constant(0.40196114e-7), 0xF94EE7, 0x560E
+_EXPONENT, _FRACTION, _HIDDEN_ONE = 0xFF << 23, 0x7FFFFF, 1 << 23
+_MOST, _LARGEST = 32767, (1 << 31) - 1
+
+
+def _power_of_two(bits: torch.Tensor) -> torch.Tensor:
+    return (bits >> 23 & 0xFF) - 127
+
+
+def _float(bits: torch.Tensor) -> torch.Tensor:
+    return bits.int().view(torch.float32)
+
+
+def _multiply_add(a: torch.Tensor, b, c) -> torch.Tensor:
+    return flushed((a.double() * b + c).float())
+
+
+def _whole(x: torch.Tensor) -> torch.Tensor:
+    """Positive float32, cut to int32."""
+    bits = x.view(torch.int32)
+    power, mantissa = _power_of_two(bits), (bits & _FRACTION | _HIDDEN_ONE).long()
+    shifted = torch.where(power < 23, mantissa >> (23 - power).clamp(0, 63), mantissa << (power - 23).clamp(0, 31))
+    return shifted.masked_fill(power < 0, 0).masked_fill(power > 30, _LARGEST)
+
+
+def _of_sign(power: torch.Tensor, base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """Give a power of |base| the sign of a negative base's, or make it NaN."""
+    whole = exponent.nan_to_num(_MOST).round().clamp(-_MOST, _MOST) + 0.0
+    signed = torch.where(whole.int() & 1 == 1, -power.abs(), power.abs())
+    exists = whole.view(torch.int32) == exponent.view(torch.int32)
+    return torch.where(is_negative(base), torch.where(exists, signed, torch.nan), power)
+
+
+@in_float32(torch.pow)
+def narrow(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """base ** exponent of float32 tensors, as a bfloat16 dest has it."""
+    base, exponent = (x.contiguous() for x in torch.broadcast_tensors(base, exponent))
+    bits = base.abs().view(torch.int32)
+    x = _float(bits & _FRACTION | 127 << 23)
+    logarithm = _multiply_add(x, _LOGARITHM[3], _LOGARITHM[2])
+    for coefficient in _LOGARITHM[1::-1]:
+        logarithm = _multiply_add(x, logarithm.double(), coefficient)
+    logarithm = _multiply_add(logarithm, _INVERSE_LN2.double(), _power_of_two(bits))
+    scaled = flushed(flushed(exponent) * logarithm)
+    below = torch.where(scaled.isnan(), _makes_negative_nan(exponent, logarithm), scaled < _LEAST)
+    scaled = torch.where(below, _LEAST, scaled)
+    fixed = scaled.view(torch.int32)
+    finite = (scaled != 0) & (fixed & _EXPONENT != _EXPONENT)
+    moved = _float(fixed & ~_EXPONENT | (fixed + (23 << 23)) & _EXPONENT)  # times 2**23; the exponent wraps round
+    bits = _whole(flushed(torch.where(finite, moved, scaled) + _ONE))
+    rest = bits & _FRACTION
+    mantissa = _whole(flushed(flushed(_SLOPE * (_FIRST + rest).float()) * (_SECOND + rest).float()))
+    power = _float((mantissa & _FRACTION | bits & _EXPONENT).int())
+    power = _of_sign(power, base, exponent)
+    of_zero = torch.where(is_negative(exponent), torch.nan, 0.0)
+    power = torch.where((base.abs().view(torch.int32) == 0) & (exponent.view(torch.int32) != 0), of_zero, power)
+    return flushed(torch.where(power.isnan(), torch.copysign(torch.full((), torch.inf), power), power))
+
+
+def _makes_negative_nan(exponent: torch.Tensor, logarithm: torch.Tensor) -> torch.Tensor:
+    if ttnn.get_arch_name() == "blackhole":
+        return torch.zeros_like(exponent, dtype=torch.bool)
+    return is_negative(exponent) ^ is_negative(logarithm)
+
+
+@in_float32(torch.pow)
+def wide(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """base ** exponent of float32 tensors, as a float32 dest has it. The logarithm of infinity is 128."""
+    base, exponent = (x.contiguous() for x in torch.broadcast_tensors(base, exponent))
+    infinite = torch.where(base.isnan(), 1.5, 1.0).double() * 2.0**128
+    size = torch.where(base.isfinite(), base.abs().double(), infinite)
+    power = flushed(torch.pow(size, exponent.double()).float())
+    grows = size < 0.5**0.5 if ttnn.get_arch_name() != "blackhole" else torch.ones_like(base, dtype=torch.bool)
+    grows = grows ^ (exponent == -torch.inf) ^ exponent.isnan()
+    power = torch.where(exponent.isfinite(), power, torch.where(grows, torch.inf, 0.0))
+    power = _of_sign(power, base, exponent.abs())
+    of_zero = torch.where(exponent < 0, torch.inf, 0.0)
+    odd = is_negative(base) & (exponent.abs() <= _MOST) & (exponent.abs() % 2 == 1)
+    of_zero = torch.where(exponent.isnan(), torch.nan, torch.where(odd, -of_zero, of_zero))
+    return torch.where(base == 0, torch.where(exponent == 0, 1.0, of_zero), power)

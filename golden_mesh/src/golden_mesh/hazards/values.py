@@ -1,0 +1,43 @@
+"""Hazards that show in the values of a call: goldens of floats whose kernels have other values for NaN and infinity."""
+
+import functools
+import math
+from dataclasses import replace
+
+import torch
+
+from golden_mesh.hazards import meet
+from golden_mesh.registry import GOLDENS, Golden
+
+_FUNCTIONS = (
+    "addcdiv addcmul div_no_nan hardmish hypot ldexp lerp multigammaln nextafter normalize_global normalize_hw "
+    "polygamma snake_beta tan xielu xlogy"
+).split()
+
+
+def _is_special(value) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.is_floating_point() and not math.isfinite(value.sum()) and not value.isfinite().all()
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def note_special(op: str, *operands) -> None:
+    """Meet the hazard if an operand has a NaN or an infinity."""
+    if any(map(_is_special, operands)):
+        meet("NaN and infinity in a function", op, "NaN or infinity among its values")
+
+
+def _noting(golden: Golden) -> Golden:
+    @functools.wraps(golden.function)
+    def function(*args, **kwargs):
+        note_special(golden.name, *args, *kwargs.values())
+        return golden.function(*args, **kwargs)
+
+    return replace(golden, function=function)
+
+
+def watch() -> None:
+    """Let the goldens of these functions note special values."""
+    for name in _FUNCTIONS:
+        if (golden := GOLDENS.get(f"ttnn.{name}")) is not None:  # an older ttnn may lack it
+            GOLDENS[golden.name] = _noting(golden)
