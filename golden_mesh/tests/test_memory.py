@@ -71,11 +71,12 @@ def test_chips_and_buffer_types_are_apart(memory):
         ((2, 4, 8), (8, 8), lambda x: x.view(8, 8)),
         ((2, 4, 8), (2, 3, 8), lambda x: x[:, :3]),
         ((2, 4, 8), (2, 5, 8), None),
-        ((2, 4, 8), (2, 4, 7), None),
+        ((2, 4, 8), (2, 4, 7), lambda x: x[:, :, :7]),  # of the same tile
+        ((2, 4, 40), (2, 4, 7), None),
         ((2, 4, 8), (3, 3, 8), None),
     ],
 )
-def test_a_view_must_keep_its_elements_or_cut_off_rows(memory, base, view, seen):
+def test_a_view_must_keep_its_elements_or_cut_off_rows_and_padding(memory, base, view, seen):
     value = torch.randn(base)
     memory.write(slot(0, shape=base), [value, value])
     if seen is not None:
@@ -126,6 +127,17 @@ def test_a_view_of_the_padded_shape_shows_the_padding(golden, shape):
     whole = tuple(t.padded_shape)
     edges = (0, whole[-1] - shape[-1], 0, whole[-2] - shape[-2])
     assert golden.holds(ttnn.reshape(t, whole, whole), F.pad(x, edges, value=2.0))
+
+
+@pytest.mark.parametrize("dtype", (ttnn.int32, ttnn.uint16, ttnn.bfloat16))
+def test_a_pad_within_a_tile_writes_its_inputs_padding_alone(golden, dtype):
+    x = torch.arange(2000).reshape(1, 1, 40, 50) % 200
+    t = golden.put(x, dtype=dtype)
+    padded = ttnn.pad(t, [(0, 0), (0, 0), (0, 0), (0, 14)], 7)
+    assert padded.buffer_address() == t.buffer_address()  # a simulated N150's, too, and its values
+    assert (
+        golden.holds(padded, F.pad(x, (0, 14), value=7)) and golden.holds(t, x) and golden.holds(ttnn.add(t, t), 2 * x)
+    )
 
 
 def test_an_op_in_place_changes_its_tensor_and_no_copy_of_it(golden):

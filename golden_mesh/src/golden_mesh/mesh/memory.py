@@ -306,6 +306,7 @@ def _as_view(value: torch.Tensor, slot: Slot, padding: float | None) -> torch.Te
     - all elements of `value`;
     - the first rows of each matrix, or of equal parts of it that are whole tiles: the view's tiles count the other rows
       as padding;
+    - the first rows and columns of the same tiles, after an op (ttnn.pad) wrote into their padding;
     - also the rows and columns that pad a tile: `padding`. None: unknown, so NaN (0 for integers) here, anything on
       a chip.
     """
@@ -322,6 +323,9 @@ def _as_view(value: torch.Tensor, slot: Slot, padding: float | None) -> torch.Te
             return tiles[:, : slot.shape[-2]].reshape(slot.shape)
     if value.dim() >= 2 and len(slot.shape) >= 2:
         matrices, new = value.reshape(-1, *value.shape[-2:]), slot.shape[-2:]
+        same_tiles = all(to <= n <= -(-to // TILE) * TILE for n, to in zip(matrices.shape[1:], new))
+        if same_tiles and len(matrices) == _volume(slot.shape[:-2]):
+            return matrices[:, : new[0], : new[1]].reshape(slot.shape)  # an op wrote into the padding
         fits = (to in (n, -(-n // TILE) * TILE) for n, to in zip(matrices.shape[1:], new))
         if all(fits) and len(matrices) == _volume(slot.shape[:-2]):
             below, right = (to - n for n, to in zip(matrices.shape[1:], new))
