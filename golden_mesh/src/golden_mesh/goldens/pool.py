@@ -136,7 +136,7 @@ def _averages(x, size, stride, counts, kernel: Kernel) -> torch.Tensor:
     return sums_of_columns(windows, kernel, factors[0, 0].item() if same else factors)
 
 
-def _adaptive(op: str, average: bool):
+def _adaptive(average: bool):
     def function(
         input_tensor,
         batch_size,
@@ -151,27 +151,21 @@ def _adaptive(op: str, average: bool):
         reallocate_output=True,
         out,
     ):
-        """Pool equal windows.
-
-        Other output sizes are refused: the library chooses windows that are not torch's.
-        """
-        if input_h % output_size[0] or input_w % output_size[1]:
-            raise GoldenError(
-                f"{op} with output_size={list(output_size)} of [{input_h}, {input_w}]: "
-                "only a size that divides the image has a golden"
-            )
+        """torch's windows. A mean of unequal ones is rounded once."""
         x = _planes(input_tensor, batch_size, input_h, input_w, channels)
+        if not average:
+            return _flat(F.adaptive_max_pool2d(x, tuple(output_size)), out.shape)
+        if input_h % output_size[0] or input_w % output_size[1]:
+            return _flat(F.adaptive_avg_pool2d(x, tuple(output_size)), out.shape)
         size = input_h // output_size[0], input_w // output_size[1]
-        if average:
-            counts = torch.full((1, 1, *output_size), float(size[0] * size[1]))
-            return _averages(x, size, size, counts, Kernel.of(None, "HiFi4")).reshape(out.shape)
-        return _flat(F.max_pool2d(x, size), out.shape)
+        counts = torch.full((1, 1, *output_size), float(size[0] * size[1]))
+        return _averages(x, size, size, counts, Kernel.of(None, "HiFi4")).reshape(out.shape)
 
     return function
 
 
-golden("ttnn.adaptive_avg_pool2d")(_adaptive("ttnn.adaptive_avg_pool2d", True))
-golden("ttnn.adaptive_max_pool2d")(_adaptive("ttnn.adaptive_max_pool2d", False))
+golden("ttnn.adaptive_avg_pool2d")(_adaptive(True))
+golden("ttnn.adaptive_max_pool2d")(_adaptive(False))
 
 
 @golden("ttnn.upsample")
