@@ -279,9 +279,11 @@ for _function in (torch.acos, torch.acosh, torch.asin, torch.atanh):
 
 @golden("ttnn.rdiv")
 def rdiv(input_tensor, value, *, rounding_mode=None):
-    """value * (1 / x), cut to bfloat16, or to a whole number."""
+    """value * (1 / x). For bfloat16, 1 / x is rounded, and the product is cut."""
     x = wide(input_tensor)
-    result = special.signed_product(torch.full_like(x, value), vector.inverse_of(special.flushed(x)))
+    inverse = vector.inverse_of(special.flushed(x))
+    inverse = inverse.bfloat16().float() if input_tensor.dtype == torch.bfloat16 else inverse
+    result = special.signed_product(torch.full_like(x, value), inverse)
     result = {None: lambda x: x, "trunc": torch.trunc, "floor": torch.floor}[rounding_mode](result)
     if input_tensor.dtype == torch.bfloat16:
         return engine.keep(special.infinite(result), engine.BFLOAT16).bfloat16()
