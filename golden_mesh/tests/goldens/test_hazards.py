@@ -27,8 +27,7 @@ BEGINNING, *SECTIONS = PAGE.split("\n## ")
 REPRODUCTIONS = {section.split("\n", 1)[0]: code(section)[0] for section in SECTIONS}
 
 BLACKHOLES = "chunks of keys on a Blackhole"
-# What the reproductions of noted hazards print here: HiFi4 and a start between chunks are computed right, a replay
-# overwrites, a sum in bfloat16 has the chip's gain.
+# What the reproductions of noted hazards print here.
 SEEN = {
     "HiFi4 with a float32 dest": 0,
     "buffer where a live trace writes": 2,
@@ -384,8 +383,7 @@ def test_rows_in_tiles_of_their_own_are_written(chips):
     rows = chips.put(torch.ones(1, 4, 1, 32), memory_config=sharded("HEIGHT", (32, 32), 4))
     where = chips.put_ints([31, 32, -1, -1])
     table = chips.put_ints(torch.zeros(4, 1))
-    update = ttnn.experimental.paged_update_cache
-    update(cache, rows, update_idxs_tensor=where, page_table=table)
+    ttnn.experimental.paged_update_cache(cache, rows, update_idxs_tensor=where, page_table=table)
     want = torch.zeros(4, 1, 64, 32)
     want[0, :, 31:33] = 1
     assert_same(cache, want)

@@ -8,7 +8,6 @@ the op. The matrix engine computes sums and differences, and products with a blo
 the rest, and rounds to nearest even.
 """
 
-import math
 from typing import Callable
 
 import torch
@@ -19,9 +18,20 @@ from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.product import multiply
-from golden_mesh.arithmetic.vector import inverse_of
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate_all, beside_integers, wide
+from golden_mesh.goldens.quotients import (
+    are_integers,
+    check_remainder,
+    power_of_floats,
+    power_of_number,
+    quotient,
+    quotient_of_inverse,
+    remainder_by_floor,
+    repeated_product,
+    rounded_quotient,
+    whole_quotient,
+)
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
 
@@ -134,94 +144,10 @@ def logical_xor(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 xlogy = in_double(torch.xlogy)
 
 
-def repeated_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a to the power of a whole number b."""
-    return torch.pow(a.double(), b.double()).float()
-
-
-def power_of_floats(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return powers.wide(a, b)
-
-
-def _power_of_number(number: float, exponent: torch.Tensor) -> torch.Tensor:
-    """ttnn.rpow, too."""
-    base = torch.tensor(float(number))
-    if exponent.dtype == torch.bfloat16:
-        return powers.narrow(base, exponent.float()).bfloat16()
-    return powers.wide(base + 0.0, exponent)
-
-
 @golden("ttnn.rpow")
 def rpow(input_tensor, exponent):
     """exponent ** x: it is the base."""
-    return _power_of_number(exponent, input_tensor)
-
-
-def _are_integers(*operands: torch.Tensor) -> bool:
-    return not any(x.is_floating_point() for x in operands)
-
-
-def _of_zero_itself(function: Callable, of_floats: Callable) -> Callable:
-    """A remainder. The integer kernels leave an integer as it is where the divisor is 0."""
-
-    def remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        if not _are_integers(a, b):
-            return of_floats(a, b, False)
-        return torch.where(b == 0, a.long(), function(a.long(), b.long().masked_fill(b == 0, 1)))
-
-    return remainder
-
-
-remainder_by_floor = _of_zero_itself(torch.remainder, remainders.by_floor)
-remainder_by_trunc = _of_zero_itself(torch.fmod, remainders.by_trunc)
-_WHOLE = 1 << 24  # from here on float32 lacks odd numbers
-
-
-def check_remainder(op: str, a: torch.Tensor, b) -> None:
-    """Raise HazardError for integers by a float that float32 does not hold."""
-    if isinstance(b, float) and not a.is_floating_point():
-        largest = max(a.long().abs().max().item(), abs(b))
-        if largest >= _WHOLE:
-            meet("remainder of integers by a float", op, f"{largest}")
-
-
-_OVER_ZERO = {0: 3, 1: -2045, 2: 63488, 1 << 31: 65534}  # |a| -> what the kernel makes of |a| / 0; else 65536
-
-
-def whole_quotient(a: torch.Tensor, b: torch.Tensor, rounding_mode: str) -> torch.Tensor:
-    """a / b of integers, exact for each b but 0 (ckernel_sfpu_div_int32_floor.h)."""
-    a, b = a.long(), b.long()
-    over_zero = torch.full_like(a, 1 << 16)
-    for size, quotient in _OVER_ZERO.items():
-        over_zero[a.abs() == size] = quotient
-    over_zero = torch.where(a < 0, -over_zero - int(rounding_mode == "floor"), over_zero)
-    return torch.where(b == 0, over_zero, torch.div(a, b.masked_fill(b == 0, 1), rounding_mode=rounding_mode))
-
-
-_TOO_LARGE = 2.0**126  # its inverse is no normal number
-
-
-def quotient_of_inverse(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a * (1 / b) of floats, float32, as a bfloat16 dest has it: 0 where 1 / b is too small a number."""
-    a, b = special.flushed(wide(a)), wide(b)
-    result = special.flushed(a / b)
-    if math.isfinite(result.sum()) and b.abs().max() < _TOO_LARGE:
-        return result
-    result = special.infinite(special.signed_product(a, inverse_of(b)))
-    return torch.where((b == 0) & ~b.signbit(), torch.copysign(torch.full_like(a, torch.inf), a), result)
-
-
-def rounded_quotient(a: torch.Tensor, b: torch.Tensor, rounding: Callable, narrow: bool) -> torch.Tensor:
-    """The whole quotient of floats."""
-    return rounding(quotient_of_inverse(a, b).bfloat16().float() if narrow else special.normal(a / b))
-
-
-def quotient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a / b in float32. The kernel of integers reads a sign and 31 bits, in which -2**31 is a zero."""
-    if not _are_integers(a, b):
-        return a / b
-    a, b = (x.masked_fill(x == -1 << 31, 0).float() for x in (a, b))
-    return a / b
+    return power_of_number(exponent, input_tensor)
 
 
 def _in_long(function: Callable) -> Callable:
@@ -421,7 +347,7 @@ def div(
     in_bfloat16 = out.dtype == ttnn.bfloat16 and dtypes == {torch.bfloat16}
 
     def function(a, b):
-        if rounded and _are_integers(a, b):
+        if rounded and are_integers(a, b):
             return whole_quotient(a, b, rounding_mode)
         if rounded:
             return rounded_quotient(a, b, rounded, in_bfloat16)
@@ -449,7 +375,7 @@ def power(
 ):
     """Of floats: 3 multiplies twice, and a bfloat16 dest cuts the product. 0, 1 and 2 are exact."""
     if not isinstance(input_tensor, torch.Tensor):
-        return _power_of_number(input_tensor, exponent)
+        return power_of_number(input_tensor, exponent)
     function = power_of_floats
     if not input_tensor.is_floating_point():
         function = torch.pow

@@ -13,16 +13,9 @@ from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate, beside_integers, wide
-from golden_mesh.goldens.eltwise_binary import (
-    Operand,
-    check_remainder,
-    compute,
-    quotient,
-    remainder_by_trunc,
-    rounded_quotient,
-    squared_difference,
-)
+from golden_mesh.goldens.eltwise_binary import Operand, compute, squared_difference
 from golden_mesh.goldens.eltwise_unary import as_dest, gelu
+from golden_mesh.goldens.quotients import check_remainder, quotient, remainder_by_trunc, rounded_quotient
 from golden_mesh.registry import golden
 
 
