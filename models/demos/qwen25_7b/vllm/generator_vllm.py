@@ -77,10 +77,8 @@ class QwenForCausalLM:
         startup.check_mesh(mesh_device)
         check_integer("--max-num-seqs", max_batch_size, 1, MAX_USERS)
         config = DecoderConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
-        recipe = startup.OPTIMIZATIONS[optimizations]
-        model_config = TtModelConfig.make(
-            mesh_device, config, recipe, min_slots=max_batch_size, max_seq_len=max_seq_len
-        )
+        recipe, sizes = startup.OPTIMIZATIONS[optimizations], dict(min_slots=max_batch_size, max_seq_len=max_seq_len)
+        model_config = TtModelConfig.make(mesh_device, config, recipe, **sizes)
         cls._cache_tokens = startup.full_cache_tokens(model_config, max_seq_len, max_batch_size)
         revision = None
         if vllm_config := startup.current_vllm_config():
