@@ -5,7 +5,7 @@ import pytest
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.transformer import TtDecoderLayer
-from tests.pcc.bench import AttentionBench, assert_mlp, mixed, newest
+from tests.pcc.bench import AttentionBench, assert_mlp, mixed, newest, usual_gain
 
 pytestmark = pytest.mark.decoder_layer
 PCC = {BF16: 0.998, BFP8: 0.998, PERFORMANCE: 0.998}
@@ -41,7 +41,9 @@ def world_of(mesh_device, reference):
 
 def assert_layer(chips, recipe, case, gain=None):
     """Compare the residual stream, and the layer's change alone. Outlier channels would hide it."""
-    assert_mlp(chips, recipe, case.expected, case.in_format, pcc=PCC[recipe])
+    # One token's scale is that of one channel, with 93 % of its square, which two additions round by up to 2**-9 each.
+    whole = usual_gain(len(chips)) + (2**-8 if len(case.x) == 1 else 0)
+    assert_mlp(chips, recipe, case.expected, case.in_format, pcc=PCC[recipe], gain=whole)
     added = [chip - case.x for chip in chips]
     assert_mlp(added, recipe, case.expected - case.x, case.in_format - case.x, pcc=PCC[recipe], gain=gain)
 
