@@ -62,7 +62,7 @@ def logaddexp2(a, b):
 BINARY = {
     "atan2": torch.atan2,
     "div_no_nan": lambda a, b: torch.where(b == 0, 0.0, a / b),
-    "hypot": lambda a, b: torch.where(a.isinf() | b.isinf(), math.inf, torch.sqrt(a * a + b * b)),
+    "hypot": lambda a, b: torch.sqrt(sum(x.float().square() for x in (a, b))),
     "ldexp": lambda a, b: a * 2**b,
     "logaddexp": torch.logaddexp,
     "logaddexp2": logaddexp2,
@@ -94,6 +94,23 @@ def test_binary(chips, name, dtype):
     got = getattr(ttnn, name)(chips.put(a, dtype), chips.put(b, dtype))
     want = (BINARY | COMPARISONS)[name](a.double(), b.double()).double()
     assert_values(got, want, dtype, 4 if name == "xlogy" else 1)
+
+
+def test_hypot_squares_in_float32(chips):
+    """Recorded on a simulated N150."""
+    a, b = torch.tensor([[1e30, 1.2e19, 1e-20, 1.08e-19, 1.2e-19]]), torch.tensor([[4.0, 1.2e19, 0.0, 0.0, 0.0]])
+    (got,) = chips.get(ttnn.hypot(chips.put(a, ttnn.float32), chips.put(b, ttnn.float32)))[:1]
+    assert got.flatten().tolist() == pytest.approx([math.inf, 1.697056e19, 0, 0, 1.2e-19], rel=1e-5)
+
+
+def test_the_lowest_integer_is_a_zero_in_a_logical_operation(chips):
+    """Recorded on a simulated N150; on a P150 it is none."""
+    lowest = -1 << 31
+    a = torch.tensor([[0, 1, lowest, lowest, lowest, lowest + 1]], dtype=torch.int32)
+    b = torch.tensor([[lowest, lowest, 0, 5, lowest, lowest]], dtype=torch.int32)
+    a, b = (chips.put(x, ttnn.int32) for x in (a, b))
+    for name, want in {"and": [0] * 6, "or": [0, 1, 0, 1, 0, 1], "xor": [0, 1, 0, 1, 0, 1]}.items():
+        assert chips.get(getattr(ttnn, f"logical_{name}")(a, b))[0].flatten().tolist() == want, name
 
 
 @pytest.mark.parametrize("name", WITH_NUMBERS)

@@ -129,16 +129,23 @@ def squared_difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a - b) ** 2
 
 
+def _is_true(x: torch.Tensor) -> torch.Tensor:
+    """Not 0. Of an integer a Wormhole's kernels read a sign and 31 bits, in which -2**31 is a zero."""
+    if x.is_floating_point() or ttnn.get_arch_name() == "blackhole":
+        return x != 0
+    return (x != 0) & (x != -1 << 31)
+
+
 def logical_and(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return (a != 0) & (b != 0)
+    return _is_true(a) & _is_true(b)
 
 
 def logical_or(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return (a != 0) | (b != 0)
+    return _is_true(a) | _is_true(b)
 
 
 def logical_xor(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return (a != 0) ^ (b != 0)
+    return _is_true(a) ^ _is_true(b)
 
 
 xlogy = in_double(torch.xlogy)

@@ -58,7 +58,9 @@ def _angle(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @golden("ttnn.hypot")
 def hypot(input_tensor_a, input_tensor_b):
-    return _in_float32(lambda a, b: torch.hypot(a.double(), b.double()).float(), input_tensor_a, input_tensor_b)
+    """Squares of large numbers are infinite, and of small ones 0."""
+    square = lambda x: special.normal(special.normal(x) ** 2)
+    return _in_float32(lambda a, b: torch.sqrt(square(a) + square(b)), input_tensor_a, input_tensor_b)
 
 
 @golden("ttnn.isclose")
