@@ -111,6 +111,8 @@ def test_the_lowest_integer_is_a_zero_in_a_logical_operation(chips):
     a, b = (chips.put(x, ttnn.int32) for x in (a, b))
     for name, want in {"and": [0] * 6, "or": [0, 1, 0, 1, 0, 1], "xor": [0, 1, 0, 1, 0, 1]}.items():
         assert chips.get(getattr(ttnn, f"logical_{name}")(a, b))[0].flatten().tolist() == want, name
+    for name, want in {"eqz": 1, "nez": 0, "ltz": 0, "gtz": 0, "lez": 1, "gez": 1}.items():
+        assert chips.get(getattr(ttnn, name)(a))[0].flatten()[3] == want, name
 
 
 @pytest.mark.parametrize("name", WITH_NUMBERS)

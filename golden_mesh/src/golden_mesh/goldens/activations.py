@@ -60,8 +60,14 @@ def _nan_beyond(x: torch.Tensor) -> torch.Tensor:
 
 
 def _magnitude(x: torch.Tensor) -> torch.Tensor:
-    """The kernel reads a sign and 31 bits, in which -2**31 is a zero."""
-    return x if x.is_floating_point() else x.masked_fill(x == -1 << 31, 0)
+    """A Wormhole's kernel reads a sign and 31 bits, in which -2**31 is a zero."""
+    whole = x.is_floating_point() or ttnn.get_arch_name() == "blackhole"
+    return x if whole else x.masked_fill(x == -1 << 31, 0)
+
+
+def _above_zero(x: torch.Tensor) -> torch.Tensor:
+    """A Blackhole's kernel takes -2**31 for a positive number."""
+    return (_magnitude(x) > 0) | (not x.is_floating_point() and (_magnitude(x) == -1 << 31))
 
 
 def _is_positive_zero(x: torch.Tensor) -> torch.Tensor:
@@ -83,12 +89,12 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "GELU": in_float32(_gelu)(lambda x: approximations.gelu(x, narrow=False)),
     "GELU_TABLE": gelu_by_table,
     "GELU_TANH": _gelu_by_tanh,
-    "GEZ": lambda x: x >= 0,
-    "GTZ": lambda x: x > 0,
+    "GEZ": lambda x: _magnitude(x) >= 0,
+    "GTZ": _above_zero,
     "HARDSIGMOID": F.hardsigmoid,
     "HARDSWISH": lambda x: x * F.hardsigmoid(x),
     "IDENTITY": lambda x: x,
-    "LEZ": lambda x: x <= 0,
+    "LEZ": lambda x: x <= 0 if x.is_floating_point() else ~_above_zero(x),
     "LOG": torch.log,
     "LOG10": torch.log10,
     "LOG1P": torch.log1p,
