@@ -7,17 +7,17 @@ A NaN of a bfloat16 dest is infinity. A negative base has a power only for whole
 """
 
 import torch
-import ttnn
 
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.plain import in_float32
-from golden_mesh.arithmetic.special import flushed, is_negative
+from golden_mesh.arithmetic.special import flushed, is_negative, on_blackhole
 
 _LOGARITHM = (-1.5826655626296997, 2.309868335723877, -0.8689142465591431, 0.14171147346496582)  # of 1 to 2, ln
 _INVERSE_LN2, _LEAST, _ONE = constant(1.442695), constant(-127.0), float(127 << 23)
 _SLOPE, _FIRST, _SECOND = constant(0.40196114e-7), 0xF94EE7, 0x560E
 _EXPONENT, _FRACTION, _HIDDEN_ONE = 0xFF << 23, 0x7FFFFF, 1 << 23
 _MOST, _LARGEST = 32767, (1 << 31) - 1
+_TOO_LARGE = 2.0**116  # times 2**12 + 1, which splits an exponent, it overflows
 
 
 def _power_of_two(bits: torch.Tensor) -> torch.Tensor:
@@ -75,7 +75,7 @@ def narrow(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
 
 
 def _makes_negative_nan(exponent: torch.Tensor, logarithm: torch.Tensor) -> torch.Tensor:
-    if ttnn.get_arch_name() == "blackhole":
+    if on_blackhole():
         return torch.zeros_like(exponent, dtype=torch.bool)
     return is_negative(exponent) ^ is_negative(logarithm)
 
@@ -87,9 +87,11 @@ def wide(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     infinite = torch.where(base.isnan(), 1.5, 1.0).double() * 2.0**128
     size = torch.where(base.isfinite(), base.abs().double(), infinite)
     power = flushed(torch.pow(size, exponent.double()).float())
-    grows = size < 0.5**0.5 if ttnn.get_arch_name() != "blackhole" else torch.ones_like(base, dtype=torch.bool)
-    grows = grows ^ (exponent == -torch.inf) ^ exponent.isnan()
-    power = torch.where(exponent.isfinite(), power, torch.where(grows, torch.inf, 0.0))
+    if on_blackhole():
+        power = torch.where(exponent.abs() < _TOO_LARGE, power, torch.inf)
+    else:
+        grows = (size < 0.5**0.5) ^ (exponent == -torch.inf) ^ exponent.isnan()
+        power = torch.where(exponent.isfinite(), power, torch.where(grows, torch.inf, 0.0))
     power = _of_sign(power, base, exponent.abs())
     of_zero = torch.where(exponent < 0, torch.inf, 0.0)
     odd = is_negative(base) & (exponent.abs() <= _MOST) & (exponent.abs() % 2 == 1)

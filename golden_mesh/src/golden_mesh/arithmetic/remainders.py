@@ -10,7 +10,7 @@ import torch
 from golden_mesh.arithmetic.engine import BFLOAT16, keep
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.plain import in_float32
-from golden_mesh.arithmetic.special import flushed, infinite, is_negative, signed_nan, signed_product
+from golden_mesh.arithmetic.special import flushed, infinite, is_negative, on_blackhole, signed_nan, signed_product
 from golden_mesh.arithmetic.vector import inverse_of
 
 _LAST_STEPS = 10  # y is subtracted as often at most
@@ -51,7 +51,8 @@ def by_floor(a: torch.Tensor, b: torch.Tensor, narrow: bool) -> torch.Tensor:
     a, b = flushed(a), flushed(b)
     whole = torch.floor(signed_product(a, inverse_of(b))) + 0.0
     rest = _sum(signed_product(-whole, b), a)
-    rest = torch.where((rest != 0) & (is_negative(rest) ^ is_negative(b)), _sum(b, rest), rest)
+    is_zero_rest = rest.view(torch.int32) == 0 if on_blackhole() else rest == 0  # there -0 is none
+    rest = torch.where(~is_zero_rest & (is_negative(rest) ^ is_negative(b)), _sum(b, rest), rest)
     less = _sum(-b, rest)
     rest = torch.where(_positive(a) & _positive(b) & ~is_negative(less), less, rest)
     less = _sum(-b, rest)

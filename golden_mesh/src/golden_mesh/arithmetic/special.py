@@ -192,6 +192,11 @@ def normal(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.abs() < 2.0**-126, 0, x) if x.is_floating_point() else x
 
 
+def on_blackhole() -> bool:
+    """Whether the vector unit is a Blackhole's: a NaN that it makes is positive, where a Wormhole's has a sign."""
+    return ttnn.get_arch_name() == "blackhole"
+
+
 def flushed(x: torch.Tensor) -> torch.Tensor:
     """Return float32 with a zero of its sign in place of subnormals."""
     return torch.where(x.abs() < 2.0**-126, torch.copysign(torch.zeros(()), x), x)
@@ -204,7 +209,7 @@ def is_negative(x: torch.Tensor) -> torch.Tensor:
 
 def infinite(x: torch.Tensor) -> torch.Tensor:
     """Return float32 with infinity of its sign in place of NaN; a Blackhole's NaN is positive."""
-    sign = torch.ones(()) if ttnn.get_arch_name() == "blackhole" else x
+    sign = torch.ones(()) if on_blackhole() else x
     return torch.where(x.isnan(), torch.copysign(torch.full((), torch.inf), sign), x)
 
 

@@ -17,7 +17,6 @@ from typing import Callable
 
 import torch
 import torch.nn.functional as F
-import ttnn
 
 from golden_mesh.arithmetic import approximations, bfloat16_dest, special
 from golden_mesh.arithmetic.engine import BFLOAT16, keep
@@ -105,21 +104,16 @@ def _table(name: str) -> torch.Tensor:
         x = torch.where(x.abs() < _NORMAL, torch.copysign(_ZERO, x), x)
     result = torch.where(x.isnan(), of_nan(name, wide=False), _KERNELS[name](x))
     if name in _MAKE_NAN:
-        result = result.nan_to_num(torch.inf, torch.inf, -torch.inf) if _on_blackhole() else _infinite(result, x)
+        result = result.nan_to_num(torch.inf, torch.inf, -torch.inf) if special.on_blackhole() else _infinite(result, x)
     if name == "HARDSWISH":
         result = result.masked_fill(x == -torch.inf, 0)
     return result.bfloat16()
 
 
-def _on_blackhole() -> bool:
-    """Whether the vector unit is a Blackhole's: a NaN that it makes is positive, where a Wormhole's has a sign."""
-    return ttnn.get_arch_name() == "blackhole"
-
-
 def of_nan(name: str, wide: bool) -> float:
     """What the kernel of a UnaryOpType's name gives for NaN, in a float32 dest (wide) or a bfloat16 dest."""
     tables = _OF_NAN, _OF_NAN_IN_FLOAT32 if wide else _OF_NAN_IN_BFLOAT16
-    if _on_blackhole():
+    if special.on_blackhole():
         tables += _OF_NAN_ON_BLACKHOLE, {} if wide else _OF_NAN_IN_BFLOAT16_ON_BLACKHOLE
     return next((table[name] for table in reversed(tables) if name in table), torch.nan)
 

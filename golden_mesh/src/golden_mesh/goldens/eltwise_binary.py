@@ -8,6 +8,7 @@ the op. The matrix engine computes sums and differences, and products with a blo
 the rest, and rounds to nearest even.
 """
 
+from functools import partial
 from typing import Callable
 
 import torch
@@ -23,6 +24,7 @@ from golden_mesh.goldens.activations import activate_all, beside_integers, wide
 from golden_mesh.goldens.quotients import (
     are_integers,
     check_remainder,
+    power_by_number,
     power_of_floats,
     power_of_number,
     quotient,
@@ -387,10 +389,10 @@ def power(
     if not input_tensor.is_floating_point():
         function = torch.pow
         exponent = int(exponent)  # PowIntDeviceOperation: products of integers. The library refuses other exponents
-    elif exponent in (0, 1, 2) if isinstance(exponent, (int, float)) else False:
-        function = torch.pow
-    elif not isinstance(exponent, torch.Tensor) and exponent == 3:
-        function = repeated_product
+    elif not isinstance(exponent, torch.Tensor):
+        narrow = input_tensor.dtype == torch.bfloat16
+        function = {0: torch.pow, 1: torch.pow, 2: torch.pow, 3: repeated_product}.get(exponent)
+        function = function or partial(power_by_number, number=exponent, narrow=narrow)
     return compute(
         function, input_tensor, exponent, activations, input_tensor_a_activations,
         input_tensor_b_activations, out.dtype,

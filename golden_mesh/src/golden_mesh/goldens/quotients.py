@@ -19,6 +19,12 @@ def power_of_floats(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return powers.wide(a, b)
 
 
+def power_by_number(a: torch.Tensor, _, number: float, narrow: bool) -> torch.Tensor:
+    """a ** number, which is not rounded to bfloat16. A negative power of 0 is NaN."""
+    power = (powers.narrow if narrow else powers.wide)(a, torch.tensor(float(number)))
+    return power.masked_fill(a == 0, torch.inf if narrow else torch.nan) if number < 0 else power
+
+
 def power_of_number(number: float, exponent: torch.Tensor) -> torch.Tensor:
     """ttnn.rpow, too."""
     base = torch.tensor(float(number))
