@@ -83,15 +83,16 @@ def test_the_tails_of_a_function_are_the_kernels(mesh_device, name):
 ON_A_P150 = {
     "silu(-inf)": "inf", "mish(-inf)": "inf", "softsign(-inf)": "inf", "digamma(-1e30)": "inf", "digamma(-2e7)": "inf",
     "digamma(nan)": "inf", "log_sigmoid(nan)": "inf", "rsqrt(nan)": "inf", "sigmoid(nan)": "0.0", "gelu(nan)": "0.0",
-    "tanh(nan)": "1.0", "hardswish(-inf)": "0.0",
+    "tanh(nan)": "1.0", "hardswish(-inf)": "0.0", "fmod(-1.0, nan)": "inf",
+    "div(nan, -3.0)": "inf",
 }  # fmt: skip
 PROGRAM = """
 import torch, ttnn
 from math import inf, nan
 mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 1))
-def give(name, value):
+def give(name, value, *number):
     x = ttnn.from_torch(torch.full((32, 32), value), ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
-    return ttnn.to_torch(getattr(ttnn, name)(x))[0, 0].item()
+    return ttnn.to_torch(getattr(ttnn, name)(x, *number))[0, 0].item()
 """
 
 
