@@ -1,14 +1,15 @@
 """Golden functions: the torch reference of a ttnn op, one small function an op.
 
-A golden takes its op's own arguments, by the op's own names, with torch tensors in place of ttnn's. It
-returns the result of one chip. There are three kinds:
+A golden's parameters are those of its op that it reads, by the op's own names, with torch tensors in place of
+ttnn's. It gets the library's default of what a call leaves out, and None for what the call's overload does not have; a
+default of its own replaces these. It returns the result of one chip. There are three kinds:
 
 - `@golden("ttnn.linear")`: per chip. It sees one chip's tensors.
 - `@golden("ttnn.plus_one", writes="input_tensor")`: in place. It writes into the torch tensor of that parameter.
 - `@collective("ttnn.all_gather")`: over chips. Tensor arguments are lists, one shard a chip of the group. A result of
   None is a chip's memory that the op does not write.
 
-A golden may have these keyword parameters beside its op's own:
+A golden may have these parameters beside its op's own:
 
 - `out`: the Slot(s) that the real op returned, for ops with a result that depends on the output's shape or dtype.
 - `dtypes`: the ttnn dtypes of the tensor arguments, by parameter. torch's bfloat16 holds block floats too.
@@ -25,24 +26,36 @@ Chips of different values may be computed in one call (`stacks`, `lists`): small
 import inspect
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Callable, NamedTuple
+from typing import Callable, Collection, NamedTuple
 
-from golden_mesh.signatures import is_default
+from golden_mesh.signatures import Parameter, default_of, fits, is_default, overloads, parameters_of
 
-# Arguments that say where and how an op runs. Goldens ignore them. A golden with a result that depends on one of them
-# (mostly compute_kernel_config) declares it as a keyword.
+# Arguments that say where and how an op runs, or a result's dtype and layout, which the real tensor has. A golden that
+# does not read them takes any value.
 PLACEMENT = frozenset(
-    "memory_config compute_kernel_config queue_id cq_id core_grid num_links topology sub_core_grids subdevice_id "
-    "sub_device_id multi_device_global_semaphore barrier_semaphore use_noc1_only optional_output_tensor output_tensor "
-    "out output persistent_output_buffer persistent_output_tensor mesh_device config use_legacy chunks_per_sync "
-    "num_workers_per_link num_buffers_per_channel worker_subdevice_id use_multicore buffer_tensor "
-    "persistent_output_buffers persistent_intermediate_buffer intermediate_tensor persistent_output_buffer_k "
-    "persistent_output_buffer_v persistent_output_buffer_joint_k persistent_output_buffer_joint_v memory_config_ag "
-    "memory_config_mm memory_config_rs intermediate_memory_config_rs ccl_core_grid_offset use_column_major_ccl "
-    "input_grad other_grad input_a_grad input_b_grad mat2_grad weight_grad bias_grad input_grad_tensor "
-    "mean_memory_config rstd_memory_config input_grad_memory_config mat2_grad_memory_config weight_grad_memory_config "
-    "bias_grad_memory_config "
-    "gamma_grad_memory_config beta_grad_memory_config param_out_memory_config momentum_buffer_out_memory_config".split()
+    """
+    memory_config compute_kernel_config queue_id cq_id core_grid num_links topology sub_core_grids subdevice_id
+    sub_device_id multi_device_global_semaphore barrier_semaphore use_noc1_only optional_output_tensor output_tensor out
+    output persistent_output_buffer persistent_output_tensor mesh_device config use_legacy chunks_per_sync
+    num_workers_per_link num_buffers_per_channel worker_subdevice_id use_multicore buffer_tensor
+    persistent_output_buffers persistent_intermediate_buffer intermediate_tensor persistent_output_buffer_k
+    persistent_output_buffer_v persistent_output_buffer_joint_k persistent_output_buffer_joint_v memory_config_ag
+    memory_config_mm memory_config_rs intermediate_memory_config_rs ccl_core_grid_offset use_column_major_ccl
+    input_grad other_grad input_a_grad input_b_grad mat2_grad weight_grad bias_grad input_grad_tensor
+    mean_memory_config rstd_memory_config input_grad_memory_config mat2_grad_memory_config weight_grad_memory_config
+    bias_grad_memory_config gamma_grad_memory_config beta_grad_memory_config param_out_memory_config
+    momentum_buffer_out_memory_config
+    device dtype layout output_dtype input_dtype output_layout output_tile output_memory_config optional_tensor
+    grid shard_shape shard_scheme shard_orientation grid_size override_memory_config intermediate_memory_config
+    cluster_axis rs_global_semaphores ag_global_semaphores barrier_semaphores use_optimal_ccl_for_llama use_broadcast
+    use_l1_small_for_semaphores all_gather_core_grid_offset reduce_scatter_core_grid_offset
+    program_config compute_config compute_with_storage_grid_size use_2d_core_grid overlap_qk_coregrid
+    use_falcon7b_backend use_low_perf global_cb prefetcher_pipes enable_performance_mode strategy
+    dram_slice_config slice_config applied_shard_scheme deallocate_input reallocate_halo_output reallocate_output
+    config_tensor_in_dram return_output_dim return_weights_and_bias use_welford recip_tensor enable_secondary_dm
+    reshape_tile_mode skip_padding_fill force_transpose use_per_device_seed disable_compensated_sum
+    fast_and_approximate_mode
+    """.split()
 )
 
 
@@ -53,11 +66,17 @@ MOVERS = frozenset({"collectives", "creation", "data_movement", "heads", "kv_cac
 
 
 class Form(NamedTuple):
-    """How calls bind to a golden: 0, 1, ... is a positional argument, a name another, None nothing."""
+    """How calls with so many positional arguments and these keywords bind to a golden."""
 
-    args: tuple
-    kwargs: dict
-    unknown: list[str]  # must have the defaults of the operation
+    parameters: dict[str, Parameter]  # the overload's
+    positional: tuple[str, ...]
+    defaults: dict[str, object]  # of all parameters that the golden reads
+    read: tuple[str, ...]  # those of them that the calls give
+    unread: tuple[str, ...]  # others that the calls give, which must have their defaults
+
+    def given(self, args: tuple, kwargs: dict) -> dict[str, object]:
+        """Return the call's arguments by the library's names."""
+        return dict(zip(self.positional, args)) | kwargs
 
 
 @dataclass(frozen=True)
@@ -72,77 +91,61 @@ class Golden:
     stacks: tuple[str, ...] = ()  # parameters of which the golden takes [chips, ...], too; then so are its results
     lists: tuple[str, ...] = ()  # parameters that are then a list of the chips' tensors
     codes: tuple[str, ...] = ()  # parameters of which the golden takes BlockFloats, too
+    ignores: tuple[str, ...] = ()  # parameters of the op that change no value, beside PLACEMENT
+    passes: Callable | None = None  # the function whose parameters **others takes
 
-    @cached_property
-    def signature(self) -> inspect.Signature:
-        return inspect.signature(self.function)  # computed at the first call: 300 of them would lengthen every start
+    def form(self, function: Callable, args: tuple, kwargs: dict) -> Form | None:
+        """Return how the call of the op's `function` binds. None: no overload takes these arguments."""
+        key = len(args), *kwargs
+        if key not in self._forms:
+            self._forms[key] = self._form(function, len(args), kwargs.keys())
+        return self._forms[key]
 
-    def arguments(self, args: tuple, kwargs: dict, function: Callable | None = None) -> tuple[tuple, dict]:
-        """Return the call's arguments without placement.
+    def arguments(self, form: Form, function: Callable, given: dict) -> dict[str, object]:
+        """Return the golden's arguments of a call. An argument of None counts as left out.
 
-        A keyword of None counts as left out. An unknown keyword counts as left out if it has the default of
-        the operation's `function`. A placement argument that the op takes by position becomes None, unless
-        the op writes it.
-
-        TypeError: the golden does not take the call.
+        TypeError: the golden does not read an argument that is neither placement nor the library's default.
         """
-        key = len(args), tuple(kwargs), tuple([value is None for value in kwargs.values()])
-        form = self._forms.get(key)
-        for name in self._unknown(kwargs) if form is None else form.unknown:
-            if function is None or not is_default(function, name, kwargs[name]):
-                raise TypeError(f"it does not take {name}={_shown(kwargs[name])}")
-        if form is None:
-            form = self._forms[key] = self._bind(len(args), kwargs)
-        values = {None: None, **kwargs, **dict(enumerate(args))}
-        return tuple([values[of] for of in form.args]), {name: values[of] for name, of in form.kwargs.items()}
+        for name in form.unread:
+            if not is_default(function, name, given[name]):
+                raise TypeError(f"it does not take {name}={_shown(given[name])}")
+        arguments = form.defaults.copy()
+        for name in form.read:
+            value = given[name]
+            if value is not None:
+                arguments[name] = value
+        return arguments
 
     @cached_property
-    def _forms(self) -> dict[tuple, "Form"]:
-        """By the number of positional arguments, the names of the others, and which of these are None."""
+    def _forms(self) -> dict[tuple, Form | None]:
+        """By the number of positional arguments and the names of the others."""
         return {}
 
-    def _unknown(self, kwargs: dict) -> list[str]:
-        known = self._ignored.union(self.signature.parameters)
-        return [] if self.takes_any_keyword else [name for name in kwargs if name not in known]
-
-    def _bind(self, count: int, kwargs: dict) -> "Form":
-        unknown = self._unknown(kwargs)
-        left_out = {name for name in kwargs if kwargs[name] is None and self._has_default(name)}
-        names = [name for name in kwargs if name not in self._ignored.union(unknown, left_out)]
-        bound = self.signature.bind_partial(*range(count), **{name: name for name in names})
-        for name in self._ignored.intersection(bound.arguments):
-            bound.arguments[name] = None
-        return Form(bound.args, bound.kwargs, unknown)
-
-    def by_name(self, args: tuple, kwargs: dict) -> dict[str, object]:
-        """Return the arguments (of `arguments`) by the names of the golden's parameters."""
-        if self._takes_any:
-            return self.signature.bind_partial(*args, **kwargs).arguments
-        return dict(zip(self.names, args)) | kwargs
+    def _form(self, function: Callable, count: int, names: Collection[str]) -> Form | None:
+        fitting = [found for found in overloads(function) or (self.parameters,) if fits(found, count, names)]
+        if not fitting:
+            return None
+        found = max(fitting, key=lambda parameters: len(parameters.keys() & self.parameters.keys()))
+        known = EXTRAS.union(PLACEMENT, self.ignores, self.parameters)
+        reads = [name for name in self.parameters if name not in EXTRAS and (name in self.own or name in found)]
+        unread = [name for name in found if name not in known]
+        if self.passes is None and self.function.__code__.co_flags & inspect.CO_VARKEYWORDS:
+            reads, unread = reads + unread, []
+        defaults = {name: default_of(name, self.parameters, found) for name in reads}
+        given = {*list(found)[:count], *names}
+        return Form(
+            found, tuple(found)[:count], defaults, tuple(filter(given.__contains__, reads)),
+            tuple(filter(given.__contains__, unread)),
+        )  # fmt: skip
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.signature.parameters)
+    def own(self) -> dict[str, Parameter]:
+        return parameters_of(self.function)
 
     @cached_property
-    def _takes_any(self) -> bool:
-        return any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in self.signature.parameters.values())
-
-    @cached_property
-    def _ignored(self) -> frozenset[str]:
-        return PLACEMENT - self.inputs - set(self.writes)
-
-    def _has_default(self, name: str) -> bool:
-        parameter = self.signature.parameters.get(name)
-        return parameter is not None and parameter.default is not parameter.empty
-
-    @cached_property
-    def takes_any_keyword(self) -> bool:
-        return any(p.kind == p.VAR_KEYWORD for p in self.signature.parameters.values())
-
-    @cached_property
-    def keywords(self) -> frozenset[str]:
-        return frozenset(p.name for p in self.signature.parameters.values() if p.kind == p.KEYWORD_ONLY)
+    def parameters(self) -> dict[str, Parameter]:
+        """The function's own, and those of the function to which it hands on **others."""
+        return self.own | (parameters_of(self.passes) if self.passes else {}) | self.own
 
     @cached_property
     def family(self) -> str:
@@ -154,12 +157,6 @@ class Golden:
         """Whether the op computes its result, so that a packer writes it. Else it moves data."""
         return self.family not in MOVERS
 
-    @cached_property
-    def inputs(self) -> frozenset[str]:
-        """The parameters that are no placement, whatever their names: keywords, and what has no default."""
-        found = self.signature.parameters.values()
-        return self.keywords.union(p.name for p in found if p.default is p.empty) - EXTRAS
-
     @property
     def at_once(self) -> bool:
         """Whether one call computes several chips."""
@@ -167,7 +164,7 @@ class Golden:
 
     @cached_property
     def wants(self) -> frozenset[str]:
-        return self.keywords & EXTRAS
+        return EXTRAS.intersection(self.own)
 
 
 def _shown(value) -> str:
@@ -188,6 +185,8 @@ def golden(
     stacks: str = "",
     lists: str = "",
     codes: str = "",
+    ignores: str = "",
+    passes: Callable | None = None,
 ) -> Callable:
     """Register the function as the golden of the ops named, per chip.
 
@@ -201,21 +200,24 @@ def golden(
       Tensors of other parameters are the same on all of these chips.
     - lists: parameters that are then lists of the chips' tensors: what is too large to be copied, as weights.
     - codes: parameters that may be BlockFloats (arithmetic/block_floats.py). Other goldens get their bfloat16 values.
+    - ignores: parameters of the op that change no value: any is taken. PLACEMENT has those of many ops.
+    - passes: the function to which the golden hands on its **others: those of the op's parameters that it has.
+      Without `passes`, **others has all but placement.
     """
 
     def register(function: Callable) -> Callable:
-        at_once = {"stacks": tuple(stacks.split()), "lists": tuple(lists.split())}
         for name in names:
             GOLDENS[name] = Golden(
-                name, function, tuple(writes.split()), unread=unread, view=view, pads=pads, codes=tuple(codes.split()),
-                **at_once,
+                name, function, tuple(writes.split()), unread=unread, view=view, pads=pads, passes=passes,
+                stacks=tuple(stacks.split()), lists=tuple(lists.split()), codes=tuple(codes.split()),
+                ignores=tuple(ignores.split()),
             )  # fmt: skip
         return function
 
     return register
 
 
-def collective(*names: str) -> Callable:
+def collective(*names: str, ignores: str = "", passes: Callable | None = None) -> Callable:
     """Register the function as the golden of the collectives named.
 
     It sees the shards of all chips of a group.
@@ -223,7 +225,7 @@ def collective(*names: str) -> Callable:
 
     def register(function: Callable) -> Callable:
         for name in names:
-            GOLDENS[name] = Golden(name, function, over_chips=True)
+            GOLDENS[name] = Golden(name, function, over_chips=True, ignores=tuple(ignores.split()), passes=passes)
         return function
 
     return register

@@ -1,8 +1,9 @@
 """The parameters of a ttnn operation, read from the signatures that nanobind keeps."""
 
+import inspect
 import re
 from functools import cache
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Collection, NamedTuple
 
 REQUIRED = object()  # the default of a parameter that has none
 _COMPARABLE = (bool, int, float, str, list, tuple)
@@ -32,17 +33,29 @@ def is_default(function: Callable, name: str, value: Any) -> bool:
     return any(equal(value, default) for default in defaults)
 
 
-def named(function: Callable, args: tuple, kwargs: dict) -> dict[str, tuple[str | int, Any, Any]]:
-    """Return (key in args or kwargs, value, default) of each argument, by the names of the first overload that takes
-    them all.
-    """
-    for found in overloads(function):
-        places = [name for name, parameter in found.items() if not parameter.keyword_only]
-        if len(args) <= len(places) and kwargs.keys() <= found.keys():
-            given = {name: (place, value) for place, (name, value) in enumerate(zip(places, args))}
-            given |= {name: (name, value) for name, value in kwargs.items()}
-            return {name: (*given[name], found[name].default) for name in found if name in given}
-    return {}
+def fits(parameters: dict[str, Parameter], count: int, names: Collection[str]) -> bool:
+    """Return whether an overload takes so many positional arguments and these keywords."""
+    by_place = [name for name, parameter in parameters.items() if not parameter.keyword_only]
+    given = {*by_place[:count], *names}
+    required = {name for name, parameter in parameters.items() if parameter.default is REQUIRED}
+    return count <= len(by_place) and len(given) == count + len(names) and required <= given <= parameters.keys()
+
+
+@cache
+def parameters_of(function: Callable) -> dict[str, Parameter]:
+    """Return the parameters of a Python function, without *args and **kwargs."""
+    found = inspect.signature(function).parameters.values()
+    return {
+        p.name: Parameter(p.kind is p.KEYWORD_ONLY, REQUIRED if p.default is p.empty else p.default)
+        for p in found
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
+
+
+def default_of(name: str, *tables: dict[str, Parameter]) -> Any:
+    """Return the first default that one of these has for the parameter. None: none has."""
+    found = (table[name].default for table in tables if name in table)
+    return next((default for default in found if default is not REQUIRED), None)
 
 
 def equal(value: Any, default: Any) -> bool:

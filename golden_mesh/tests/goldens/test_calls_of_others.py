@@ -311,8 +311,9 @@ def test_a_convolution_of_videos_has_groups(chips, prepares):
     assert_near(got, want.permute(0, 2, 3, 4, 1), 4e-3)
     with pytest.raises(GoldenError, match="input_tensor is a tensor on the host"):
         ttnn.experimental.conv3d(
-            input_tensor=ttnn.from_torch(x), weight_tensor=given, output_channels=32, kernel_size=(1, 3, 3)
-        )
+            input_tensor=ttnn.from_torch(x), weight_tensor=given, dtype=ttnn.bfloat16, output_channels=32,
+            kernel_size=(1, 3, 3),
+        )  # fmt: skip
 
 
 def test_rows_with_padding_between_are_read_back(chips):

@@ -168,8 +168,8 @@ def test_a_float32_dest_keeps_small_partial_sums():
     small = 0.75 * 2**-9
     shards = [torch.tensor([value]).bfloat16() for value in (1.0, *[small] * 7)]
     op = GOLDENS["ttnn.experimental.all_reduce_async"].function
-    assert op(shards)[0].item() == 1
-    assert op(shards, fp32_dest_acc=True)[0].item() == pytest.approx(1 + 7 * small, abs=1e-6)
+    assert op(shards, None, False)[0].item() == 1
+    assert op(shards, None, True)[0].item() == pytest.approx(1 + 7 * small, abs=1e-6)
 
 
 @several
@@ -211,17 +211,16 @@ def shards():
 
 
 BY_ROW = [[0, 1, 2, 3]] * COLUMNS + [[10, 11, 12, 13]] * COLUMNS
-ALONG_AXES = (  # op, arguments, each chip's values in each piece of 32 columns
-    ("experimental.all_gather_async", (3,), {"cluster_axis": 1}, BY_ROW),
-    ("experimental.all_gather_async", (3, 1), {}, BY_ROW),
-    ("all_gather", (3,), {"cluster_axis": 0}, [[0, 10], [1, 11], [2, 12], [3, 13]] * MESH_ROWS),
-    ("all_reduce", (), {}, [[sum(range(4)) * 2 + 40]] * COUNT),
-    ("all_reduce", (), {"cluster_axis": 1}, [[6]] * COLUMNS + [[46]] * COLUMNS),
+ALONG_AXES = (  # op, cluster axis, arguments, each chip's values in each piece of 32 columns
+    ("experimental.all_gather_async", 1, {"dim": 3}, BY_ROW),
+    ("all_gather", 0, {"dim": 3}, [[0, 10], [1, 11], [2, 12], [3, 13]] * MESH_ROWS),
+    ("all_reduce", None, {"topology": None}, [[sum(range(4)) * 2 + 40]] * COUNT),
+    ("all_reduce", 1, {"topology": None}, [[6]] * COLUMNS + [[46]] * COLUMNS),
 )
 
 
-@pytest.mark.parametrize("name, positional, named, want", ALONG_AXES)
-def test_along_an_axis(shards, name, positional, named, want):
+@pytest.mark.parametrize("name, axis, named, want", ALONG_AXES)
+def test_along_an_axis(shards, name, axis, named, want):
     out = slot(1 << 20, 32 * len(want[0]))
-    run(Step(GOLDENS[f"ttnn.{name}"], (slot(0, 32), *positional), named, (slot(0, 32),), (out,)))
+    run(Step(GOLDENS[f"ttnn.{name}"], {"input_tensor": slot(0, 32)} | named, (slot(0, 32),), (out,), axis))
     assert [value[0, 0, 0, ::32].tolist() for value in memory.read(out)] == want

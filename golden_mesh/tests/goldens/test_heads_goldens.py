@@ -147,5 +147,5 @@ def test_bert_large_heads():
     """Without a device: the library takes this op's grid on a Blackhole only."""
     x = torch.randn(8, 1, 384, 3072).bfloat16()
     op = GOLDENS["ttnn.experimental.split_query_key_value_and_split_heads"].function
-    for got, want in zip(op(x, ttnn.CoreCoord(12, 8)), with_turned_keys(split(x, 16, 16, 16)), strict=True):
+    for got, want in zip(op(x, num_heads=16), with_turned_keys(split(x, 16, 16, 16)), strict=True):
         assert torch.equal(got, want)

@@ -256,7 +256,8 @@ def test_all_gather_matmul():
     op = GOLDENS["ttnn.experimental.all_gather_matmul_async"].function
     of_inputs = dict.fromkeys(("input_tensor", "weight_tensor"), ttnn.bfloat16)
     out = (SimpleNamespace(dtype=ttnn.bfloat16),) * 2
-    found = op(x, w, dim=3, activation="relu", dtypes=of_inputs, out=out, **HOW)
+    rest = dict.fromkeys(("bias", "transpose_a", "transpose_b", "program_config", "core_grid"))
+    found = op(x, w, dim=3, activation="relu", dtypes=of_inputs, out=out, **rest, **HOW)
     joined = torch.cat(x, 3)
     assert_same([gathered for gathered, _ in found], [joined] * 4)
     assert_close([y for _, y in found], [(joined @ weight).relu() for weight in w], steps=2)
@@ -268,8 +269,8 @@ def test_all_gather_minimal_matmul():
     x, weights = bf16(32, 128), [bf16(128, 64) for _ in range(4)]
     base, gate = bf16(32, 64), bf16(1, 64)
     parts = [part.contiguous() for part in x.chunk(4, -1)]
-    more = dict(scalar=0.5, addcmul_input_tensor1=[base] * 4, addcmul_input_tensor2=[gate] * 4)
-    plain, added = golden(parts, weights, chunks=2, **HOW), golden(parts, weights, **more, **HOW)
+    plain = golden(parts, weights, None, None, None, None, chunks=2, dim=-1, **HOW)
+    added = golden(parts, weights, None, 0.5, [base] * 4, [gate] * 4, chunks=1, dim=-1, **HOW)
     for weight, halves, (sums,) in zip(weights, plain, added, strict=True):
         want = x.double() @ weight.double()
         assert_close([torch.cat(halves, -1)], [want], ttnn.float32)

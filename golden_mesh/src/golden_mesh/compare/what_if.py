@@ -35,9 +35,9 @@ class WhatIf:
             changes = slot in targets and "INT" not in slot.dtype.name
             return slot._replace(dtype=self.dtype) if changes else slot
 
-        slots = (step.args, step.kwargs, step.inputs, step.outputs)
-        args, kwargs, inputs, outputs = (substitute(each, Slot, other) for each in slots)
-        return replace(step, args=args, kwargs=kwargs, inputs=inputs, outputs=outputs)
+        slots = (step.arguments, step.inputs, step.outputs)
+        arguments, inputs, outputs = (substitute(each, Slot, other) for each in slots)
+        return replace(step, arguments=arguments, inputs=inputs, outputs=outputs)
 
     @property
     def dtype(self) -> ttnn.DataType:

@@ -22,21 +22,10 @@ TILE = 32
 
 @golden("ttnn.transformer.scaled_dot_product_attention", stacks="input_tensor_q input_tensor_k input_tensor_v")
 def scaled_dot_product_attention(
-    input_tensor_q,
-    input_tensor_k,
-    input_tensor_v,
-    *,
-    attn_mask=None,
-    is_causal=True,
-    scale=None,
-    sliding_window_size=None,
-    program_config=None,
-    compute_kernel_config=None,
-    attention_sink=None,
-    cu_window_seqlens=None,
-    output_concat_heads=False,
-    paddings=None,
-):
+    input_tensor_q, input_tensor_k, input_tensor_v, attn_mask, is_causal, scale, sliding_window_size=None, *,
+    program_config, compute_kernel_config, attention_sink=None, cu_window_seqlens=None, output_concat_heads=False,
+    paddings,
+):  # fmt: skip
     """Attention of q [B, heads, S, dim] to k and v [B, kv heads, S, dim] -> [B, heads, S, dim].
 
     - With output_concat_heads the result is [B, 1, S, heads * dim].
@@ -106,19 +95,9 @@ def _either(hidden: torch.Tensor | None, also: torch.Tensor) -> torch.Tensor:
     lists="input_tensor_k input_tensor_v",
 )
 def chunked_scaled_dot_product_attention(
-    input_tensor_q,
-    input_tensor_k,
-    input_tensor_v,
-    page_table_tensor,
-    chunk_start_idx=None,
-    *,
-    chunk_start_idx_tensor=None,
-    scale=None,
-    program_config=None,
-    compute_kernel_config=None,
-    sliding_window_size=None,
-    attention_sink=None,
-):
+    input_tensor_q, input_tensor_k, input_tensor_v, page_table_tensor, chunk_start_idx, chunk_start_idx_tensor=None, *,
+    scale, program_config, compute_kernel_config, sliding_window_size=None, attention_sink=None,
+):  # fmt: skip
     """Causal. q [B, heads, C, dim] at positions chunk_start_idx on, cache [blocks, kv heads, size, dim]."""
     start = int(chunk_start_idx_tensor.reshape(-1)[0]) if chunk_start_idx is None else chunk_start_idx
     attend = Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])

@@ -36,23 +36,9 @@ HALF_TILE = 16  # up to so many heads the kernel computes half tiles, with an ap
 
 @golden("ttnn.transformer.scaled_dot_product_attention_decode")
 def scaled_dot_product_attention_decode(
-    input_tensor_q,
-    input_tensor_k,
-    input_tensor_v,
-    *,
-    is_causal=True,
-    attn_mask=None,
-    cur_pos=(),
-    cur_pos_tensor=None,
-    attention_sink=None,
-    scale=None,
-    sliding_window_size=None,
-    program_config=None,
-    compute_kernel_config=None,
-    dtypes,
-    out,
-    paddings=None,
-):
+    input_tensor_q, input_tensor_k, input_tensor_v, is_causal, attn_mask, cur_pos, cur_pos_tensor, attention_sink=None,
+    *, scale, sliding_window_size=None, program_config, compute_kernel_config, dtypes, out, paddings,
+):  # fmt: skip
     """q [1, B, heads, dim], k and v [B, kv heads, length, dim] -> [1, B, heads, dim]"""
     attn_mask = whole_mask("scaled_dot_product_attention_decode", attn_mask, paddings)
     capacity = input_tensor_k.shape[2]
@@ -81,24 +67,10 @@ def scaled_dot_product_attention_decode(
     lists="input_tensor_k input_tensor_v",
 )
 def paged_scaled_dot_product_attention_decode(
-    input_tensor_q,
-    input_tensor_k,
-    input_tensor_v,
-    page_table_tensor,
-    *,
-    is_causal=True,
-    attn_mask=None,
-    cur_pos_tensor=None,
-    attention_sink=None,
-    scale=None,
-    sliding_window_size=None,
-    program_config=None,
-    compute_kernel_config=None,
-    spec_multi_pos_tiles=0,
-    dtypes,
-    out,
-    paddings=None,
-):
+    input_tensor_q, input_tensor_k, input_tensor_v, page_table_tensor, is_causal, attn_mask, cur_pos_tensor,
+    attention_sink=None, *, scale, sliding_window_size=None, program_config, compute_kernel_config,
+    spec_multi_pos_tiles=0, dtypes, out, paddings,
+):  # fmt: skip
     """q [1, B, heads, dim], k and v [blocks, kv heads, size, dim], page table [B, pages] -> [1, B, heads, dim].
 
     spec_multi_pos_tiles: tokens of a user. Each has a tile of 32 heads and a position: q [1, B, tokens x 32, dim],

@@ -21,69 +21,29 @@ def _values(keys: torch.Tensor, head_dim_v: int, values: torch.Tensor | None = N
     return keys[..., :head_dim_v] if values is None else values
 
 
-@golden("ttnn.transformer.flash_mla_prefill")
-def flash_mla_prefill(
-    input_tensor_q,
-    input_tensor_k,
-    head_dim_v=None,
-    *,
-    input_tensor_v=None,
-    attn_mask=None,
-    is_causal=True,
-    scale=None,
-    program_config=None,
-    compute_kernel_config=None,
-    paddings=None,
-):
+@golden("ttnn.transformer.flash_mla_prefill", passes=scaled_dot_product_attention)
+def flash_mla_prefill(input_tensor_q, input_tensor_k, head_dim_v, input_tensor_v, paddings, **others):
     """q [B, heads, S, dim], k [B, kv heads, S, dim] -> [B, heads, S, head_dim_v].
 
     The third positional argument may be the values instead of head_dim_v.
     """
     given = head_dim_v if input_tensor_v is None else input_tensor_v
     values = given if isinstance(given, torch.Tensor) else _values(input_tensor_k, given)
-    return scaled_dot_product_attention(
-        input_tensor_q, input_tensor_k, values, attn_mask=attn_mask, is_causal=is_causal, scale=scale,
-        program_config=program_config, compute_kernel_config=compute_kernel_config, paddings=paddings,
-    )  # fmt: skip
+    return scaled_dot_product_attention(input_tensor_q, input_tensor_k, values, paddings=paddings, **others)
 
 
-@golden("ttnn.transformer.chunked_flash_mla_prefill")
-def chunked_flash_mla_prefill(
-    input_tensor_q,
-    input_tensor_k,
-    head_dim_v,
-    page_table_tensor,
-    chunk_start_idx,
-    *,
-    scale=None,
-    program_config=None,
-    compute_kernel_config=None,
-):
+@golden("ttnn.transformer.chunked_flash_mla_prefill", passes=chunked_scaled_dot_product_attention)
+def chunked_flash_mla_prefill(input_tensor_q, input_tensor_k, head_dim_v, **others):
     """Causal. q [B, heads, C, dim] at positions chunk_start_idx on, cache [blocks, 1, size, dim]."""
-    return chunked_scaled_dot_product_attention(
-        input_tensor_q, input_tensor_k, _values(input_tensor_k, head_dim_v), page_table_tensor, chunk_start_idx,
-        scale=scale, program_config=program_config, compute_kernel_config=compute_kernel_config,
-    )  # fmt: skip
+    values = _values(input_tensor_k, head_dim_v)
+    return chunked_scaled_dot_product_attention(input_tensor_q, input_tensor_k, values, **others)
 
 
 @golden("ttnn.transformer.flash_multi_latent_attention_decode")
 def flash_multi_latent_attention_decode(
-    input_tensor_q,
-    input_tensor_k,
-    input_tensor_v=None,
-    head_dim_v=None,
-    *,
-    is_causal=True,
-    attn_mask=None,
-    cur_pos=(),
-    cur_pos_tensor=None,
-    scale=None,
-    program_config=None,
-    compute_kernel_config=None,
-    dtypes,
-    out,
-    paddings=None,
-):
+    input_tensor_q, input_tensor_k, input_tensor_v, head_dim_v, is_causal, attn_mask, cur_pos, cur_pos_tensor, scale,
+    program_config, compute_kernel_config, dtypes, out, paddings,
+):  # fmt: skip
     """q [1, B, heads, dim], cache [B, 1, length, dim] -> [1, B, heads, head_dim_v]"""
     return scaled_dot_product_attention_decode(
         input_tensor_q, input_tensor_k, _values(input_tensor_k, head_dim_v, input_tensor_v), is_causal=is_causal,
@@ -94,22 +54,9 @@ def flash_multi_latent_attention_decode(
 
 @golden("ttnn.transformer.paged_flash_multi_latent_attention_decode")
 def paged_flash_multi_latent_attention_decode(
-    input_tensor_q,
-    input_tensor_k,
-    input_tensor_v=None,
-    head_dim_v=None,
-    page_table_tensor=None,
-    *,
-    is_causal=True,
-    attn_mask=None,
-    cur_pos_tensor=None,
-    scale=None,
-    program_config=None,
-    compute_kernel_config=None,
-    dtypes,
-    out,
-    paddings=None,
-):
+    input_tensor_q, input_tensor_k, input_tensor_v, head_dim_v, page_table_tensor, is_causal, attn_mask, cur_pos_tensor,
+    scale, program_config, compute_kernel_config, dtypes, out, paddings,
+):  # fmt: skip
     """q [1, B, heads, dim], cache [blocks, 1, size, dim] -> [1, B, heads, head_dim_v]"""
     return paged_scaled_dot_product_attention_decode(
         input_tensor_q, input_tensor_k, _values(input_tensor_k, head_dim_v, input_tensor_v), page_table_tensor,
@@ -121,18 +68,9 @@ def paged_flash_multi_latent_attention_decode(
 
 @golden("ttnn.transformer.joint_scaled_dot_product_attention")
 def joint_scaled_dot_product_attention(
-    input_tensor_q,
-    input_tensor_k,
-    input_tensor_v,
-    joint_tensor_q,
-    joint_tensor_k,
-    joint_tensor_v,
-    *,
-    joint_strategy,
-    program_config,
-    scale=None,
-    compute_kernel_config=None,
-):
+    input_tensor_q, input_tensor_k, input_tensor_v, joint_tensor_q, joint_tensor_k, joint_tensor_v, joint_strategy,
+    program_config, scale, compute_kernel_config,
+):  # fmt: skip
     """Attention of two sequences that are joined, not causal -> [B, heads, S, dim], [B, heads, L, dim]"""
     if joint_strategy != "rear":
         raise GoldenError(f"joint attention with joint_strategy={joint_strategy!r} has no golden: only 'rear' has")
@@ -144,22 +82,9 @@ def joint_scaled_dot_product_attention(
 
 @collective("ttnn.transformer.ring_joint_scaled_dot_product_attention")
 def ring_joint_scaled_dot_product_attention(
-    input_tensor_q,
-    input_tensor_k,
-    input_tensor_v,
-    joint_tensor_q=None,
-    joint_tensor_k=None,
-    joint_tensor_v=None,
-    *,
-    joint_strategy,
-    logical_n,
-    program_config,
-    scale=None,
-    compute_kernel_config=None,
-    dim=2,
-    cluster_axis=None,
-    out,
-):
+    input_tensor_q, input_tensor_k, input_tensor_v, joint_tensor_q, joint_tensor_k, joint_tensor_v, joint_strategy,
+    logical_n, program_config, scale, compute_kernel_config, dim, out,
+):  # fmt: skip
     """Joint attention of a sequence that is divided among the chips: [B, heads, N / chips, dim] a chip.
 
     Each chip's queries see the first logical_n keys of all chips and the joint sequence. Every chip holds the
@@ -192,32 +117,19 @@ def _by_user(a: torch.Tensor, b: torch.Tensor, config) -> torch.Tensor:
 
 
 @golden("ttnn.experimental.attn_matmul")
-def attn_matmul(
-    input_tensor_a, input_tensor_b, *, compute_with_storage_grid_size, dtype=None, compute_kernel_config=None
-):
+def attn_matmul(input_tensor_a, input_tensor_b, compute_kernel_config):
     """a [1, heads, users, K] @ b [users, 1, K, N] -> [1, heads, users, N]"""
     return _by_user(input_tensor_a, input_tensor_b, compute_kernel_config)
 
 
 @golden("ttnn.experimental.group_attn_matmul")
-def group_attn_matmul(
-    input_tensor_a, input_tensor_b, *, compute_with_storage_grid_size, dtype=None, compute_kernel_config=None
-):
+def group_attn_matmul(input_tensor_a, input_tensor_b, compute_kernel_config):
     """a [1, heads, users, K] @ b [users, kv heads, K, N] -> [1, heads, users, N]"""
     return _by_user(input_tensor_a, input_tensor_b, compute_kernel_config)
 
 
 @golden("ttnn.experimental.attn_matmul_from_cache")
-def attn_matmul_from_cache(
-    input_tensor_a,
-    input_tensor_b,
-    *,
-    num_tokens,
-    transpose_hw,
-    compute_with_storage_grid_size,
-    dtype=None,
-    compute_kernel_config=None,
-):
+def attn_matmul_from_cache(input_tensor_a, input_tensor_b, num_tokens, transpose_hw, compute_kernel_config):
     """a @ b or a @ b transposed, with the first tokens of a cache b [users, 1, length, dim], in whole tiles."""
     rows = input_tensor_b[:, :, : -(-num_tokens // TILE) * TILE]
     return _by_user(input_tensor_a, rows.transpose(-1, -2) if transpose_hw else rows, compute_kernel_config)

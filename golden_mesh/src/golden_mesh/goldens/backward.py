@@ -4,7 +4,6 @@ A chip computes a gradient in several operations, and each of them rounds. backw
 Of the other gradients only the result is rounded.
 """
 
-from inspect import Parameter, Signature
 from typing import Callable
 
 import torch
@@ -77,16 +76,14 @@ _UNARY = {
     "tan": torch.tan,
     "tanh": torch.tanh,
     "tanhshrink": F.tanhshrink,
-}
-# Functions with parameters: torch's function, and the parameters with the op's defaults.
-_WITH_PARAMETERS: dict[str, tuple[Callable, dict[str, float]]] = {
-    "celu": (F.celu, {"alpha": 1.0}),
-    "elu": (F.elu, {"alpha": 1.0}),
-    "hardshrink": (F.hardshrink, {"lambd": 0.5}),
-    "hardtanh": (lambda x, min, max: F.hardtanh(x, min, max), {"min": -1.0, "max": 1.0}),
-    "leaky_relu": (F.leaky_relu, {"negative_slope": 0.01}),
-    "softplus": (F.softplus, {"beta": 1.0, "threshold": 20.0}),
-    "softshrink": (F.softshrink, {"lambd": 0.5}),
+    # with parameters, in the op's order
+    "celu": F.celu,
+    "elu": F.elu,
+    "hardshrink": F.hardshrink,
+    "hardtanh": lambda x, min, max: F.hardtanh(x, min, max),
+    "leaky_relu": F.leaky_relu,
+    "softplus": F.softplus,
+    "softshrink": F.softshrink,
 }
 _BINARY = {
     "atan2": torch.atan2,
@@ -98,25 +95,18 @@ _BINARY = {
 }
 
 
-def _unary(name: str, function: Callable, defaults: dict[str, float]) -> None:
+def _unary(name: str, function: Callable) -> None:
     def op(grad_tensor, input_tensor, **parameters):
-        how = defaults | parameters
-        found = gradients(lambda x: function(x, **how), grad_tensor, input_tensor)
+        found = gradients(lambda x: function(x, *parameters.values()), grad_tensor, input_tensor)
         if name not in STEPS or not (grad_tensor.dtype == input_tensor.dtype == torch.bfloat16):
             return found
         return [found[0].where(~found[0].isfinite(), STEPS[name](grad_tensor, input_tensor).float())]
 
-    names = [(n, Parameter.POSITIONAL_OR_KEYWORD) for n in ("grad_tensor", "input_tensor")]
-    parameters = [Parameter(n, kind) for n, kind in names]
-    parameters += [Parameter(n, Parameter.KEYWORD_ONLY, default=v) for n, v in defaults.items()]
-    op.__signature__ = Signature(parameters)
     golden(f"ttnn.{name}_bw")(op)
 
 
 for _name, _function in _UNARY.items():
-    _unary(_name, _function, {})
-for _name, (_function, _defaults) in _WITH_PARAMETERS.items():
-    _unary(_name, _function, _defaults)
+    _unary(_name, _function)
 
 
 def _binary(function: Callable) -> Callable:
@@ -130,7 +120,7 @@ for _name, _function in _BINARY.items():
     golden(f"ttnn.{_name}_bw")(_binary(_function))
 
 
-_SEVERAL: dict[str, Callable] = {  # of one to three tensors, and numbers by the ops' names
+_SEVERAL: dict[str, Callable] = {  # of one to three tensors, and numbers in the ops' order
     "add": torch.add,
     "addalpha": lambda a, b, alpha=1.0: a + alpha * b,
     "addcdiv": lambda a, b, c, alpha: a + alpha * b / c,
@@ -168,14 +158,12 @@ _SEVERAL: dict[str, Callable] = {  # of one to three tensors, and numbers by the
 
 
 def _several(function: Callable) -> Callable:
-    def op(grad_tensor, *operands, are_required_outputs=(True, True), out, **named):
-        """The gradients of the tensors that are required. Overloads have several names for the tensors."""
-        names = sorted(name for name in named if name.startswith(("input", "other", "scalar")))
-        operands = [*operands, *(named.pop(name) for name in names)]
-        tensors = [x for x in operands if isinstance(x, torch.Tensor)]
-        numbers = operands[len(tensors) :]
-        found = gradients(lambda *x: function(*x, *numbers, **named), grad_tensor, *tensors)
-        found = [g for g, wanted in zip(found, [*are_required_outputs, True]) if wanted]
+    def op(grad_tensor, are_required_outputs, out, **operands):
+        """The gradients of the tensors that are required."""
+        places = [name for name, x in operands.items() if isinstance(x, torch.Tensor)]
+        of_tensors = lambda *tensors: function(*(operands | dict(zip(places, tensors))).values())  # noqa: E731
+        found = gradients(of_tensors, grad_tensor, *map(operands.get, places))
+        found = [g for g, wanted in zip(found, [*(are_required_outputs or (True, True)), True]) if wanted]
         return found[: len(slots(out))]  # lerp's weight has none
 
     return op
@@ -186,7 +174,7 @@ for _name, _function in _SEVERAL.items():
 
 
 @golden("ttnn.where_bw")
-def where_bw(grad_tensor, input_tensor_a, input_tensor_b, input_tensor_c, *, are_required_outputs=(True, True)):
+def where_bw(grad_tensor, input_tensor_a, input_tensor_b, input_tensor_c, are_required_outputs):
     """The gradients of b and c in where(a, b, c)."""
     where = lambda b, c: torch.where(input_tensor_a != 0, b, c)  # noqa: E731
     found = gradients(where, grad_tensor, input_tensor_b, input_tensor_c)
@@ -194,22 +182,22 @@ def where_bw(grad_tensor, input_tensor_a, input_tensor_b, input_tensor_c, *, are
 
 
 @golden("ttnn.gelu_bw")
-def gelu_bw(grad_tensor, input_tensor, *, variant=None):
+def gelu_bw(grad_tensor, input_tensor, variant):
     how = "tanh" if getattr(variant, "name", "") == "Tanh" else "none"
     return gradients(lambda x: F.gelu(x, approximate=how), grad_tensor, input_tensor)
 
 
 @golden("ttnn.bias_gelu_bw")
-def bias_gelu_bw(grad_tensor, *operands, variant=None, approximate="", out, **named):
+def bias_gelu_bw(grad_tensor, variant, approximate, **operands):
     """Of gelu(input + bias), for each of the two tensors, or of a tensor and a number."""
-    a, b = (*operands, *(named[name] for name in sorted(named, reverse="bias" in named)))
+    a, b = operands.values()
     how = "tanh" if approximate == "tanh" or getattr(variant, "name", "") == "Tanh" else "none"
     gelu = lambda x, y=b: F.gelu(x + y, approximate=how)  # noqa: E731
     return gradients(gelu, grad_tensor, *((a, b) if isinstance(b, torch.Tensor) else (a,)))
 
 
-@golden("ttnn.embedding_bw")
-def embedding_bw(input_tensor, weight_tensor, output_gradient_tensor, *, dtype=None, out):
+@golden("ttnn.embedding_bw", ignores="weight_tensor")
+def embedding_bw(input_tensor, output_gradient_tensor, out):
     """Each row's gradient is the sum of the gradients of its ids: ids [B, S], gradients [1, 1, B * S, H]."""
     rows = output_gradient_tensor.float().reshape(-1, output_gradient_tensor.shape[-1])
     result = torch.zeros(out.shape[-2:])

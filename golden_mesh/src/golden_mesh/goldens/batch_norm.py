@@ -6,18 +6,7 @@ from golden_mesh.registry import golden
 
 
 @golden("ttnn.batch_norm")
-def batch_norm(
-    input,
-    *,
-    running_mean=None,
-    running_var=None,
-    training=False,
-    eps=1e-5,
-    momentum=0.1,
-    weight=None,
-    bias=None,
-    rewrite,
-):
+def batch_norm(input, running_mean, running_var, training, eps, momentum, weight, bias, rewrite):
     """(x - mean) / sqrt(var + eps) * weight + bias of x [N, C, H, W], all four [1, C, 1, 1].
 
     In training mean and variance are the batch's (the variance as mean(x * x) - mean * mean, divided by N * H * W), and

@@ -85,28 +85,13 @@ def _is_direct(shard: torch.Tensor) -> bool:
 
 
 @collective("ttnn.all_reduce")
-def all_reduce(input_tensor, *, cluster_axis=None, topology=None):
+def all_reduce(input_tensor, topology):
     """A reduce-scatter of the last dimension and an all-gather."""
     return [torch.cat(reduce_scatter(input_tensor, -1, topology=topology), -1)] * len(input_tensor)
 
 
-@collective("ttnn.experimental.all_reduce_async")
-def all_reduce_async(
-    input_tensor,
-    buffer_tensor=None,
-    cluster_axis=None,
-    mesh_device=None,
-    multi_device_global_semaphore=None,
-    *,
-    num_devices=None,
-    barrier_semaphores=None,
-    rs_global_semaphores=None,
-    ag_global_semaphores=None,
-    math_op=None,
-    dtype=None,
-    use_optimal_ccl_for_llama=False,
-    fp32_dest_acc=False,
-):
+@collective("ttnn.experimental.all_reduce_async", ignores="num_devices")
+def all_reduce_async(input_tensor, math_op, fp32_dest_acc):
     """The parameters have the order of the overload with a buffer."""
     if math_op is not None and math_op.name != "Sum":
         raise GoldenError(f"all_reduce_async by {math_op.name} has no golden")
@@ -114,13 +99,13 @@ def all_reduce_async(
 
 
 @collective("ttnn.all_broadcast")
-def all_broadcast(input_tensor, *, cluster_axis=None, use_l1_small_for_semaphores=False):
+def all_broadcast(input_tensor):
     """Every chip has all chips' tensors."""
     return [tuple(input_tensor)] * len(input_tensor)
 
 
 @collective("ttnn.broadcast")
-def broadcast(input_tensor, sender_coord, *, cluster_axis=None, out):
+def broadcast(input_tensor, sender_coord, out):
     """Every chip has the sender's tensor. The mesh is one line."""
     if len(input_tensor) < len(out.coordinates):
         raise GoldenError("ttnn.broadcast along an axis of several lines has no golden")
@@ -128,7 +113,7 @@ def broadcast(input_tensor, sender_coord, *, cluster_axis=None, out):
 
 
 @collective("ttnn.point_to_point")
-def point_to_point(input_tensor, sender_coord, receiver_coord, *, output_tensor=None, out):
+def point_to_point(input_tensor, sender_coord, receiver_coord, output_tensor, out):
     """The receiver has the sender's tensor. The others keep what output_tensor has, or memory that is never written."""
     results = output_tensor or [None] * len(input_tensor)
     sender, receiver = (out.coordinates.index(tuple(at)) for at in (sender_coord, receiver_coord))
@@ -136,7 +121,7 @@ def point_to_point(input_tensor, sender_coord, receiver_coord, *, output_tensor=
 
 
 @collective("ttnn.moe_expert_token_remap")
-def moe_expert_token_remap(topk_tensor, expert_mapping_tensor, expert_metadata_tensor, *, reduction_size=16, out):
+def moe_expert_token_remap(topk_tensor, expert_mapping_tensor, expert_metadata_tensor, reduction_size, out):
     """Each chip's scores [1, B, S, its experts], 0 where a token did not select them, and which chunks have any.
 
     - topk_tensor: scores [1, B, S, experts].
@@ -155,58 +140,30 @@ def moe_expert_token_remap(topk_tensor, expert_mapping_tensor, expert_metadata_t
 
 
 @collective("ttnn.all_gather")
-def all_gather(input_tensor, dim, *, cluster_axis=None, use_l1_small_for_semaphores=False):
+def all_gather(input_tensor, dim):
     return [torch.cat(input_tensor, dim)] * len(input_tensor)
 
 
 @collective("ttnn.experimental.all_gather_async")
-def all_gather_async(
-    input_tensor,
-    dim,
-    cluster_axis=None,
-    mesh_device=None,
-    topology=None,
-    multi_device_global_semaphore=None,
-    *,
-    use_optimal_ccl_for_llama=False,
-    use_broadcast=False,
-):
+def all_gather_async(input_tensor, dim):
     """The parameters have the order of the overload with a cluster axis."""
     return [torch.cat(input_tensor, dim)] * len(input_tensor)
 
 
 @collective("ttnn.experimental.all_gather_async_reversed")
-def all_gather_async_reversed(
-    input_tensor,
-    dim,
-    cluster_axis=None,
-    mesh_device=None,
-    topology=None,
-    multi_device_global_semaphore=None,
-    *,
-    use_optimal_ccl_for_llama=False,
-    use_broadcast=False,
-):
+def all_gather_async_reversed(input_tensor, dim):
     """all_gather_async with the last chip's shard first."""
     return [torch.cat(input_tensor[::-1], dim)] * len(input_tensor)
 
 
 @collective("ttnn.experimental.all_to_all_async_generic")
-def all_to_all_async_generic(input_tensor, in_dim, out_dim, *, cluster_axis=None):
+def all_to_all_async_generic(input_tensor, in_dim, out_dim):
     """A tensor that is sharded along in_dim becomes sharded along out_dim."""
     return list(torch.cat(input_tensor, in_dim).chunk(len(input_tensor), out_dim))
 
 
 @collective("ttnn.reduce_scatter")
-def reduce_scatter(
-    input_tensor,
-    dim,
-    *,
-    cluster_axis=None,
-    intermediate_memory_config=None,
-    use_l1_small_for_semaphores=False,
-    topology=None,
-):
+def reduce_scatter(input_tensor, dim, intermediate_memory_config=None, use_l1_small_for_semaphores=False, *, topology):
     ring = is_ring(topology, len(input_tensor))
     knobs = use_l1_small_for_semaphores or intermediate_memory_config is not None
     direct = ring and not knobs and _is_direct(input_tensor[0])
@@ -214,21 +171,12 @@ def reduce_scatter(
 
 
 @collective("ttnn.experimental.reduce_scatter_minimal_async")
-def reduce_scatter_minimal_async(
-    input_tensor,
-    persistent_output_buffers=None,
-    dim=None,
-    multi_device_global_semaphore=None,
-    *,
-    cluster_axis=None,
-    intermediate_memory_config=None,
-    topology=None,
-):
+def reduce_scatter_minimal_async(input_tensor, dim, topology=None):
     return parts_of_sum(input_tensor, dim, is_ring(topology, len(input_tensor)))
 
 
 @collective("ttnn.mesh_partition")
-def mesh_partition(input_tensor, dim, cluster_axis=None):
+def mesh_partition(input_tensor, dim):
     """The n-th chip of a group keeps the n-th part of its tensor: the inverse of all_gather."""
     parts = len(input_tensor)
     return [shard.chunk(parts, dim)[at].contiguous() for at, shard in enumerate(input_tensor)]

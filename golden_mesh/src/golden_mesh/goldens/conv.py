@@ -146,30 +146,9 @@ def _host(value) -> torch.Tensor:
 
 @golden("ttnn.conv2d")
 def conv2d(
-    *,
-    input_tensor,
-    weight_tensor,
-    device=None,
-    in_channels,
-    out_channels,
-    batch_size,
-    input_height,
-    input_width,
-    kernel_size,
-    stride=(1, 1),
-    padding=(0, 0),
-    dilation=(1, 1),
-    groups=1,
-    dtype=None,
-    bias_tensor=None,
-    conv_config=None,
-    compute_config=None,
-    slice_config=None,
-    return_output_dim=False,
-    return_weights_and_bias=False,
-    dtypes,
-    out,
-):
+    input_tensor, weight_tensor, in_channels, out_channels, batch_size, input_height, input_width, kernel_size, stride,
+    padding, dilation, groups, bias_tensor, conv_config, compute_config, dtypes, out,
+):  # fmt: skip
     """[1, 1, N * H * W, in] -> [1, 1, N * H' * W', out], then conv_config.activation. groups=0 means 1."""
     groups = max(groups, 1)
     shape = (out_channels, in_channels // groups, *kernel_size)
@@ -187,80 +166,26 @@ def conv2d(
     return _results(y, weight, bias, out)
 
 
-@golden("ttnn.conv1d")
-def conv1d(
-    *,
-    input_tensor,
-    weight_tensor,
-    device=None,
-    in_channels,
-    out_channels,
-    batch_size,
-    input_length,
-    kernel_size,
-    stride=1,
-    padding=0,
-    dilation=1,
-    groups=1,
-    dtype=None,
-    bias_tensor=None,
-    conv_config=None,
-    compute_config=None,
-    slice_config=None,
-    return_output_dim=False,
-    return_weights_and_bias=False,
-    dtypes,
-    out,
-):
+@golden("ttnn.conv1d", passes=conv2d)
+def conv1d(input_length, kernel_size, stride, padding, dilation, dtypes, out, **others):
     """[1, 1, N * L, in] -> [1, 1, N * L', out]: an image of one row."""
     ends = (padding, padding) if isinstance(padding, int) else tuple(padding)
     return conv2d(
-        input_tensor=input_tensor,
-        weight_tensor=weight_tensor,
-        in_channels=in_channels,
-        out_channels=out_channels,
-        batch_size=batch_size,
-        input_height=1,
-        input_width=input_length,
-        kernel_size=(1, kernel_size),
-        stride=(1, stride),
-        padding=(0, 0, *ends),
-        dilation=(1, dilation),
-        groups=groups,
-        bias_tensor=bias_tensor,
-        conv_config=conv_config,
-        compute_config=compute_config,
-        dtypes=dtypes,
-        out=out,
-    )
+        input_height=1, input_width=input_length, kernel_size=(1, kernel_size), stride=(1, stride),
+        padding=(0, 0, *ends), dilation=(1, dilation), dtypes=dtypes, out=out, **others,
+    )  # fmt: skip
 
 
-@golden("ttnn.prepare_conv_weights")
+# Prepared tensors have one order here, for every image.
+UNPREPARED = (
+    "input_memory_config input_layout in_channels batch_size input_height input_width kernel_size stride padding "
+    "output_padding dilation has_bias groups conv_config"
+)
+
+
+@golden("ttnn.prepare_conv_weights", ignores=UNPREPARED)
 def prepare_conv_weights(
-    *,
-    weight_tensor,
-    input_memory_config=None,
-    input_layout=None,
-    weights_format,
-    in_channels,
-    out_channels,
-    batch_size=None,
-    input_height=None,
-    input_width=None,
-    kernel_size,
-    stride=None,
-    padding=None,
-    dilation=None,
-    has_bias=None,
-    groups=1,
-    device=None,
-    input_dtype=None,
-    output_dtype=None,
-    conv_config=None,
-    compute_config=None,
-    slice_config=None,
-    dtypes,
-    out,
+    weight_tensor, weights_format, in_channels, out_channels, kernel_size, groups, conv_config, dtypes, out
 ):
     """A weight [out, in / groups, kh, kw] -> [1, 1, >= kh * kw * in, >= out]."""
     if weights_format != "OIHW":
@@ -269,31 +194,8 @@ def prepare_conv_weights(
     return _enlarged(_weight(weight_tensor, dtypes, conv_config, shape, groups), out.shape)
 
 
-@golden("ttnn.prepare_conv_bias")
-def prepare_conv_bias(
-    *,
-    bias_tensor,
-    input_memory_config=None,
-    input_layout=None,
-    in_channels=None,
-    out_channels,
-    batch_size=None,
-    input_height=None,
-    input_width=None,
-    kernel_size=None,
-    stride=None,
-    padding=None,
-    dilation=None,
-    device=None,
-    input_dtype=None,
-    output_dtype=None,
-    groups=None,
-    conv_config=None,
-    compute_config=None,
-    slice_config=None,
-    dtypes,
-    out,
-):
+@golden("ttnn.prepare_conv_bias", "ttnn.prepare_conv_transpose2d_bias", ignores=UNPREPARED)
+def prepare_conv_bias(bias_tensor, out_channels, dtypes, out):
     """A bias of `out` values -> [1, 1, 1 or 32, >= out]."""
     bias, _ = _tensor(bias_tensor, dtypes, "bias_tensor")
     return _enlarged(bias.reshape(1, -1)[:, :out_channels], out.shape)

@@ -33,7 +33,7 @@ def _dense(weight: torch.Tensor, groups: int) -> torch.Tensor:
 
 
 @golden("ttnn.experimental.prepare_conv3d_weights")
-def prepare_conv3d_weights(*, weight_tensor, groups=1, C_in_block=0, alignment=32, device=None):
+def prepare_conv3d_weights(weight_tensor, groups, C_in_block, alignment):
     """[out, C / groups, kd, kh, kw] -> [blocks of C * kd * kh * kw * C_in_block, out]; zeros align C."""
     weight = _tensor(weight_tensor, {}, "weight_tensor")[0].float()
     weight = _dense(weight, groups).permute(2, 3, 4, 1, 0)
@@ -44,9 +44,8 @@ def prepare_conv3d_weights(*, weight_tensor, groups=1, C_in_block=0, alignment=3
 
 @golden("ttnn.experimental.conv3d")
 def conv3d(
-    *, input_tensor, weight_tensor, device=None, bias_tensor=None, config=None, dtype=None,
-    output_channels, kernel_size, stride=(1, 1, 1), padding=(0, 0, 0), dilation=(1, 1, 1),
-    padding_mode="zeros", groups=1, out,
+    input_tensor, weight_tensor, bias_tensor, config, output_channels, kernel_size, stride, padding, dilation,
+    padding_mode, groups, out,
 ):  # fmt: skip
     """[N, D, H, W, C] by a prepared weight, or by [out, C / groups, kd, kh, kw] -> [N, D', H', W', out]."""
     if padding_mode not in ("zeros", "replicate"):

@@ -7,6 +7,7 @@ from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate
 from golden_mesh.goldens.conv import (
+    UNPREPARED,
     _by_group,
     _convolved,
     _enlarged,
@@ -16,39 +17,15 @@ from golden_mesh.goldens.conv import (
     _weight,
     _with_bias,
     padding_of,
-    prepare_conv_bias,
 )
 from golden_mesh.registry import golden
 
 
 @golden("ttnn.conv_transpose2d")
 def conv_transpose2d(
-    *,
-    input_tensor,
-    weight_tensor,
-    device=None,
-    in_channels,
-    out_channels,
-    batch_size,
-    input_height,
-    input_width,
-    kernel_size,
-    stride=(1, 1),
-    padding=(0, 0),
-    output_padding=(0, 0),
-    dilation=(1, 1),
-    groups=1,
-    dtype=None,
-    bias_tensor=None,
-    conv_config=None,
-    compute_config=None,
-    dram_slice_config=None,
-    mirror_kernel=True,
-    return_output_dim=False,
-    return_weights_and_bias=False,
-    dtypes,
-    out,
-):
+    input_tensor, weight_tensor, in_channels, out_channels, batch_size, input_height, input_width, kernel_size, stride,
+    padding, output_padding, dilation, groups, bias_tensor, conv_config, compute_config, mirror_kernel, dtypes, out,
+):  # fmt: skip
     """[1, 1, N * H * W, in] -> [1, 1, N * H' * W', out] of a weight [in, out / groups, kh, kw], or of a prepared one.
 
     A convolution of the image with zeros between its pixels. mirror_kernel=False: the weight is mirrored already.
@@ -83,67 +60,14 @@ def _turned(value, dtypes, conv_config, shape, groups: int, mirror_kernel: bool)
     return _weight(value, {"weight_tensor": dtype}, conv_config, shape, groups)
 
 
-@golden("ttnn.prepare_conv_transpose2d_weights")
+@golden("ttnn.prepare_conv_transpose2d_weights", ignores=UNPREPARED)
 def prepare_conv_transpose2d_weights(
-    *,
-    weight_tensor,
-    input_memory_config=None,
-    input_layout=None,
-    weights_format,
-    in_channels,
-    out_channels,
-    batch_size=None,
-    input_height=None,
-    input_width=None,
-    kernel_size,
-    stride=None,
-    padding=None,
-    output_padding=None,
-    dilation=None,
-    has_bias=None,
-    groups=1,
-    device=None,
-    input_dtype=None,
-    output_dtype=None,
-    conv_config=None,
-    compute_config=None,
-    dram_slice_config=None,
-    mirror_kernel=True,
-    dtypes,
+    weight_tensor, weights_format, in_channels, out_channels, kernel_size, groups, conv_config, mirror_kernel, dtypes,
     out,
-):
+):  # fmt: skip
     """A weight [in, out / groups, kh, kw] -> [1, 1, >= kh * kw * in, >= out]."""
     if weights_format != "IOHW":
         raise GoldenError(f"ttnn.prepare_conv_transpose2d_weights of {weights_format!r}: only IOHW has a golden")
     shape = (out_channels, in_channels // groups, *kernel_size)
     weight = _turned(weight_tensor, dtypes, conv_config, shape, groups, mirror_kernel)
     return _enlarged(weight, out.shape)
-
-
-@golden("ttnn.prepare_conv_transpose2d_bias")
-def prepare_conv_transpose2d_bias(
-    *,
-    bias_tensor,
-    input_memory_config=None,
-    input_layout=None,
-    in_channels=None,
-    out_channels,
-    batch_size=None,
-    input_height=None,
-    input_width=None,
-    kernel_size=None,
-    stride=None,
-    padding=None,
-    dilation=None,
-    groups=None,
-    device=None,
-    input_dtype=None,
-    output_dtype=None,
-    conv_config=None,
-    compute_config=None,
-    dram_slice_config=None,
-    dtypes,
-    out,
-):
-    """A bias of `out` values -> [1, 1, 1 or 32, >= out]."""
-    return prepare_conv_bias(bias_tensor=bias_tensor, out_channels=out_channels, dtypes=dtypes, out=out)

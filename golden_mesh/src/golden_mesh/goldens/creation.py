@@ -20,46 +20,39 @@ def constant(value, out) -> torch.Tensor:
     return (value.bfloat16() if out.dtype == ttnn.bfloat16 else value).expand(out.shape)
 
 
-@golden("ttnn.zeros")
-def zeros(shape, dtype=None, layout=None, device=None, memory_config=None, *, out):
+@golden("ttnn.zeros", ignores="shape")
+def zeros(out):
     return constant(0.0, out)
 
 
-@golden("ttnn.ones")
-def ones(shape, dtype=None, layout=None, device=None, memory_config=None, *, out):
+@golden("ttnn.ones", ignores="shape")
+def ones(out):
     return constant(1.0, out)
 
 
-@golden("ttnn.full")
-def full(shape, fill_value, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out):
+@golden("ttnn.full", ignores="shape")
+def full(fill_value, out):
     return constant(fill_value, out)
 
 
-@golden("ttnn.zeros_like")
-def zeros_like(tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out):
+@golden("ttnn.zeros_like", ignores="tensor")
+def zeros_like(out):
     return constant(0.0, out)
 
 
-@golden("ttnn.ones_like")
-def ones_like(tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out):
+@golden("ttnn.ones_like", ignores="tensor")
+def ones_like(out):
     return constant(1.0, out)
 
 
-@golden("ttnn.full_like")
-def full_like(
-    tensor, fill_value, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out
-):
+@golden("ttnn.full_like", ignores="tensor")
+def full_like(fill_value, out):
     return constant(fill_value, out)
 
 
 @golden("ttnn.arange")
-def arange(*bounds, start=0, end=None, step=1, dtype=None, device=None, layout=None):
-    """As range(): (end), (start, end) or (start, end, step)."""
-    if len(bounds) == 1:
-        bounds = (start, bounds[0], step)
-    elif len(bounds) == 2:
-        bounds = (*bounds, step)
-    return torch.arange(*(bounds or (start, end, step)))
+def arange(end, start=0, step=1):
+    return torch.arange(start, end, step)
 
 
 _generator = torch.Generator()  # for calls without a seed
@@ -70,26 +63,26 @@ def _seeded(seed: int | None) -> torch.Generator:
     return torch.Generator().manual_seed(seed) if seed else _generator
 
 
-@golden("ttnn.rand")
-def rand(shape, device=None, *, dtype=None, layout=None, low=0.0, high=1.0, seed=0, out):
+@golden("ttnn.rand", ignores="shape")
+def rand(low, high, seed, out):
     """Uniform random numbers in [low, high). They are torch's: a chip's own numbers cannot be computed."""
     return torch.rand(out.shape, generator=_seeded(seed)) * (high - low) + low
 
 
 @golden("ttnn.bernoulli")
-def bernoulli(input, seed=0, *, dtype=None, compute_kernel_config=None):
+def bernoulli(input, seed):
     """1 with the probability in the input, else 0. The random numbers are torch's."""
     return (torch.rand(input.shape, generator=_seeded(seed)) < input.float()).float()
 
 
 @golden("ttnn.experimental.dropout")
-def dropout(input_tensor, probability, scale, seed, *, use_per_device_seed=False):
+def dropout(input_tensor, probability, scale, seed):
     """Zeros, else input * scale, cut to bfloat16. Random numbers are torch's, equal on all chips."""
     kept = torch.rand(input_tensor.shape, generator=_seeded(seed)) >= probability
     return engine.keep(input_tensor.float() * scale, engine.BFLOAT16) * kept
 
 
-@golden("ttnn.randn")
-def randn(shape, device=None, *, dtype=None, layout=None, seed=None, out):
+@golden("ttnn.randn", ignores="shape")
+def randn(seed, out):
     """Normal random numbers. They are torch's: a chip's own numbers cannot be computed."""
     return torch.randn(out.shape, generator=_seeded(seed))

@@ -20,49 +20,24 @@ def _as(x: torch.Tensor, shape) -> torch.Tensor:
     return x.reshape(shape)
 
 
-@golden("ttnn.reshape", view=True)
-def reshape(
-    input_tensor, *shapes, shape=None, logical_shape=None, padded_shape=None, pad_value=None,
-    reshape_tile_mode=None, skip_padding_fill=False, out,
-):  # fmt: skip
-    """Two overloads: (tensor, shape) and (tensor, logical shape, padded shape)."""
-    return _as(input_tensor, out.shape)
+_SHAPES = "shape logical_shape padded_shape pad_value N C H W X Y Z dim"
 
 
-@golden("ttnn.view", "ttnn.experimental.view", view=True)
-def view(input_tensor, *shapes, shape=None, out):
-    return _as(input_tensor, out.shape)
-
-
-@golden("ttnn.reshape_on_device", view=True)
-def reshape_on_device(input_tensor, W, Z, Y, X, *, out):
-    return _as(input_tensor, out.shape)
-
-
-@golden("ttnn.unsqueeze", "ttnn.squeeze", view=True)
-def unsqueeze(input_tensor, dim=None, *, out):
+@golden(
+    "ttnn.reshape", "ttnn.view", "ttnn.experimental.view", "ttnn.reshape_on_device", "ttnn.unsqueeze", "ttnn.squeeze",
+    view=True, ignores=_SHAPES,
+)  # fmt: skip
+def reshape(input_tensor, out):
     return _as(input_tensor, out.shape)
 
 
 @golden("ttnn.unsqueeze_to_4D", view=True)
-def unsqueeze_to_4d(tensor, *, out):
+def unsqueeze_to_4d(tensor, out):
     return _as(tensor, out.shape)
 
 
-@golden("ttnn.slice", pads="pad_value")
-def slice_(
-    input_tensor,
-    slice_start=None,
-    slice_end=None,
-    slice_step=None,
-    *,
-    starts=None,
-    ends=None,
-    steps=None,
-    pad_value=None,
-    slice_dim=None,
-    num_devices=None,
-):
+@golden("ttnn.slice", pads="pad_value", ignores="slice_dim num_devices")
+def slice_(input_tensor, slice_start, slice_end, slice_step, starts, ends, steps, pad_value):
     """input_tensor[start:end:step, ...], copied: a view would keep the whole tensor's memory.
 
     If starts and ends are tensors, the library takes the result's shape from slice_dim and num_devices.
@@ -79,7 +54,7 @@ def _numbers(value) -> list[int] | None:
 
 
 @golden("ttnn.concat")
-def concat(tensors, dim=0, *, groups=1):
+def concat(tensors, dim, groups):
     """groups: each tensor is cut into so many parts. The first parts come first, then the second parts."""
     if groups == 1:
         return torch.cat(list(tensors), dim)
@@ -98,15 +73,8 @@ def chunk(input_tensor, chunks, dim):
 
 
 @golden("ttnn.pad")
-def pad(input_tensor, *positional, padding=None, output_padded_shape=None, input_tensor_start=None, value=None):
+def pad(input_tensor, padding, output_padded_shape, input_tensor_start, value):
     """Two overloads: (tensor, [(before, after), ...], value) and (tensor, shape, start, value)."""
-    if padding is None and output_padded_shape is None:
-        if len(positional) + (value is not None) == 2 and input_tensor_start is None:
-            padding = positional[0]
-        else:
-            output_padded_shape, input_tensor_start = [*positional, input_tensor_start][:2]
-    if value is None:
-        value = positional[-1]
     if input_tensor.dtype == torch.bfloat16:  # -3.4e38 becomes -inf, as in the library
         value = torch.tensor(value, dtype=torch.float32).bfloat16().item()
     if padding is None:
@@ -115,13 +83,13 @@ def pad(input_tensor, *positional, padding=None, output_padded_shape=None, input
     return F.pad(input_tensor, [extent for pair in reversed(list(padding)) for extent in pair], value=value)
 
 
-@golden("ttnn.permute")
-def permute(input_tensor, dims, pad_value=0.0):
+@golden("ttnn.permute", ignores="pad_value")
+def permute(input_tensor, dims):
     return input_tensor.permute(tuple(dims)).contiguous()
 
 
-@golden("ttnn.transpose")
-def transpose(input_tensor, dim1, dim2, pad_value=0.0):
+@golden("ttnn.transpose", ignores="pad_value")
+def transpose(input_tensor, dim1, dim2):
     return input_tensor.transpose(dim1, dim2).contiguous()
 
 
@@ -152,20 +120,20 @@ def transpose_rm(input):
 
 
 @golden("ttnn.experimental.convert_to_chw")
-def convert_to_chw(input, *, dtype=None):
+def convert_to_chw(input):
     """[1, 1, H * W, C] -> [1, 1, C, H * W]"""
     return input.transpose(-1, -2).contiguous()
 
 
 @golden("ttnn.experimental.convert_to_hwc")
-def convert_to_hwc(input, *, dtype=None, out):
+def convert_to_hwc(input, out):
     """[1, B, C, H * W] -> [1, 1, B * H * W, C or more]: the alignment's channels are zeros here."""
     rows = input.transpose(-1, -2).flatten(0, 2)[None, None]
     return F.pad(rows, (0, out.shape[-1] - rows.shape[-1]))
 
 
 @golden("ttnn.roll")
-def roll(input_tensor, shifts, dim=None):
+def roll(input_tensor, shifts, dim):
     """Rotate along dim. Without a dim the tensor is one row."""
     return torch.roll(input_tensor, shifts, dim)
 
@@ -176,6 +144,6 @@ def stack(input_tensors, dim):
 
 
 @golden("ttnn.experimental.slice_write", writes="output_tensor")
-def slice_write(input_tensor, output_tensor, start, end, step, *, store):
+def slice_write(input_tensor, output_tensor, start, end, step, store):
     """output_tensor[start:end:step, ...] = input_tensor"""
     output_tensor[tuple(map(slice, start, end, step))] = store(input_tensor)

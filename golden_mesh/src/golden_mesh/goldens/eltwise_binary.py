@@ -74,21 +74,22 @@ def _as_dest(x: torch.Tensor, in_float32: bool) -> torch.Tensor:
 
 
 def compute(
-    function: Callable, a: Operand, b: Operand, activations, a_activations, b_activations, out_dtype=None, dtypes=None
-):
+    function: Callable, a: Operand, b: Operand, out_dtype=None, formats=None, *,
+    activations=(), input_tensor_a_activations=(), input_tensor_b_activations=(),
+):  # fmt: skip
     """function(a, b) with its activations. Dest holds float32 if one of the three tensors is float32.
 
-    dtypes: of the operands that are tensors, by their names, a first.
+    formats: the dtypes of the operands that are tensors, by their names, a first.
     """
-    a_dtype, b_dtype = [*(dtypes or {}).values(), None, None][:2]
+    a_dtype, b_dtype = [*(formats or {}).values(), None, None][:2]
     if out_dtype is None or "INT" in out_dtype.name:
         a, b = _whole(a, b), _whole(b, a)
     a, b = _tensor(a, b), _tensor(b, a)
     if a.is_floating_point() != b.is_floating_point() and torch.bfloat16 in (a.dtype, b.dtype):
         a, b = a.bfloat16(), b.bfloat16()  # the library casts the integers
     in_float32 = torch.float32 in (a.dtype, b.dtype) or out_dtype == ttnn.float32
-    a = _operand(a, a_activations, in_float32, a_dtype)
-    b = _operand(b, b_activations, in_float32, b_dtype)
+    a = _operand(a, input_tensor_a_activations, in_float32, a_dtype)
+    b = _operand(b, input_tensor_b_activations, in_float32, b_dtype)
     kernel = _kernel(function, a, b, out_dtype, {a_dtype, b_dtype})
     if kernel and not in_float32:
         result = in_parts(lambda a, b: pack(kernel(a, b), ttnn.bfloat16), a, b)
@@ -210,22 +211,8 @@ _IN_BFLOAT16_DEST = {
 
 
 def _binary(function: Callable) -> Callable:
-    def op(
-        input_tensor_a,
-        input_tensor_b,
-        *,
-        dtype=None,
-        fast_and_approximate_mode=None,
-        activations=(),
-        input_tensor_a_activations=(),
-        input_tensor_b_activations=(),
-        out,
-        dtypes=None,
-    ):
-        return compute(
-            function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
-            input_tensor_b_activations, out.dtype, dtypes,
-        )  # fmt: skip
+    def op(input_tensor_a, input_tensor_b, out, dtypes, **activations):
+        return compute(function, input_tensor_a, input_tensor_b, out.dtype, dtypes, **activations)
 
     return op
 
@@ -261,94 +248,46 @@ for _name, _function in {
     "logaddexp2": in_double(torch.logaddexp2),
     "xlogy": xlogy,
 }.items():
-    golden(f"ttnn.{_name}", stacks="input_tensor_a input_tensor_b")(_binary(_function))
+    golden(f"ttnn.{_name}", stacks="input_tensor_a input_tensor_b", passes=compute)(_binary(_function))
 
 
-def _binary_with_input_b(function: Callable) -> Callable:
-    def op(
-        input_tensor_a,
-        input_tensor_b=None,
-        *,
-        input_b=None,
-        dtype=None,
-        fast_and_approximate_mode=None,
-        activations=(),
-        input_tensor_a_activations=(),
-        input_tensor_b_activations=(),
-        out,
-    ):
+def binary_of_numbers(*names: str, function: Callable) -> None:
+    """Register ops whose overload for a number calls it input_b."""
+
+    def op(input_tensor_a, input_tensor_b, input_b, out, **activations):
         other = input_b if input_tensor_b is None else input_tensor_b
-        return compute(
-            function, input_tensor_a, other, activations, input_tensor_a_activations, input_tensor_b_activations,
-            out.dtype,
-        )  # fmt: skip
+        return compute(function, input_tensor_a, other, out.dtype, **activations)
 
-    return op
+    golden(*names, passes=compute)(op)
 
 
-@golden("ttnn.remainder")
-def remainder(
-    input_tensor_a,
-    input_tensor_b,
-    *,
-    dtype=None,
-    activations=(),
-    input_tensor_a_activations=(),
-    input_tensor_b_activations=(),
-    out,
-):
+binary_of_numbers("ttnn.maximum", function=torch.maximum)
+binary_of_numbers("ttnn.minimum", function=smaller)
+binary_of_numbers("ttnn.rsub", function=reverse_subtract)
+
+
+@golden("ttnn.remainder", passes=compute)
+def remainder(input_tensor_a, input_tensor_b, out, **activations):
     """The remainder of a / b with b's sign. A number is not rounded to bfloat16."""
     check_remainder("ttnn.remainder", input_tensor_a, input_tensor_b)
     function = remainder_by_floor
     if not isinstance(input_tensor_b, torch.Tensor) and input_tensor_a.is_floating_point():
         narrow = input_tensor_a.dtype == torch.bfloat16
         function = lambda a, _: remainders.by_floor_of_number(a, input_tensor_b, narrow)  # noqa: E731
-    return compute(
-        function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
-        input_tensor_b_activations, out.dtype,
-    )  # fmt: skip
+    return compute(function, input_tensor_a, input_tensor_b, out.dtype, **activations)
 
 
-@golden("ttnn.bias_gelu")
-def bias_gelu(
-    input_tensor_a,
-    input_tensor_b,
-    *,
-    fast_and_approximate_mode=False,
-    dtype=None,
-    activations=(),
-    input_tensor_a_activations=(),
-    input_tensor_b_activations=(),
-    out,
-):
+@golden("ttnn.bias_gelu", passes=compute)
+def bias_gelu(input_tensor_a, input_tensor_b, fast_and_approximate_mode, activations, out, **others):
     """gelu(a + b)"""
     if fast_and_approximate_mode:
         raise GoldenError("ttnn.bias_gelu by a table has no golden: leave out fast_and_approximate_mode")
-    return compute(
-        torch.add, input_tensor_a, input_tensor_b, ["gelu", *activations], input_tensor_a_activations,
-        input_tensor_b_activations, out.dtype,
-    )  # fmt: skip
+    gelu = ["gelu", *activations]
+    return compute(torch.add, input_tensor_a, input_tensor_b, out.dtype, activations=gelu, **others)
 
 
-golden("ttnn.maximum")(_binary_with_input_b(torch.maximum))
-golden("ttnn.minimum")(_binary_with_input_b(smaller))
-golden("ttnn.rsub")(_binary_with_input_b(reverse_subtract))
-
-
-@golden("ttnn.div", "ttnn.divide")
-def div(
-    input_tensor_a,
-    input_tensor_b=None,
-    *,
-    value=None,
-    fast_and_approximate_mode=None,
-    rounding_mode=None,
-    dtype=None,
-    activations=(),
-    input_tensor_a_activations=(),
-    input_tensor_b_activations=(),
-    out,
-):
+@golden("ttnn.div", "ttnn.divide", passes=compute)
+def div(input_tensor_a, input_tensor_b, value, rounding_mode, out, **activations):
     """a / b, of which one may be a number; rounding_mode "trunc" or "floor" rounds the quotient that dest holds."""
     other = value if input_tensor_b is None else input_tensor_b
     rounded = _ROUNDED.get(rounding_mode)
@@ -362,26 +301,14 @@ def div(
             return rounded_quotient(a, b, rounded, in_bfloat16)
         return quotient_of_inverse(a, b) if in_bfloat16 else quotient(a, b)
 
-    return compute(
-        function, input_tensor_a, other, activations, input_tensor_a_activations, input_tensor_b_activations,
-        out.dtype,
-    )  # fmt: skip
+    return compute(function, input_tensor_a, other, out.dtype, **activations)
 
 
 _ROUNDED = {"trunc": torch.trunc, "floor": torch.floor}
 
 
-@golden("ttnn.pow")
-def power(
-    input_tensor,
-    exponent,
-    *,
-    dtype=None,
-    activations=(),
-    input_tensor_a_activations=(),
-    input_tensor_b_activations=(),
-    out,
-):
+@golden("ttnn.pow", passes=compute)
+def power(input_tensor, exponent, out, **activations):
     """Of floats: 3 multiplies twice, and a bfloat16 dest cuts the product. 0, 1 and 2 are exact."""
     if not isinstance(input_tensor, torch.Tensor):
         return power_of_number(input_tensor, exponent)
@@ -393,7 +320,4 @@ def power(
         narrow = input_tensor.dtype == torch.bfloat16
         function = {0: torch.pow, 1: torch.pow, 2: torch.pow, 3: repeated_product}.get(exponent)
         function = function or partial(power_by_number, number=exponent, narrow=narrow)
-    return compute(
-        function, input_tensor, exponent, activations, input_tensor_a_activations,
-        input_tensor_b_activations, out.dtype,
-    )  # fmt: skip
+    return compute(function, input_tensor, exponent, out.dtype, **activations)

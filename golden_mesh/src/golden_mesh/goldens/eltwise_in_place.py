@@ -16,58 +16,33 @@ from golden_mesh.goldens.eltwise_binary import (
 from golden_mesh.registry import golden
 
 
-def _in_place(function: Callable) -> Callable:
-    def op(
-        input_tensor_a,
-        input_tensor_b,
-        *,
-        fast_and_approximate_mode=None,
-        activations=(),
-        input_tensor_a_activations=(),
-        input_tensor_b_activations=(),
-        store,
-        dtypes=None,
-    ):
-        result = compute(
-            function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
-            input_tensor_b_activations, dtypes=dtypes,
-        )  # fmt: skip
+def _in_place(name: str, function: Callable) -> None:
+    """Register an op of add_'s names."""
+
+    def op(input_tensor_a, input_tensor_b, store, dtypes, **activations):
+        result = compute(function, input_tensor_a, input_tensor_b, formats=dtypes, **activations)
         input_tensor_a.copy_(store(result.reshape(input_tensor_a.shape)))
 
-    return op
+    golden(name, writes="input_tensor_a", passes=compute)(op)
 
 
-golden("ttnn.add_", writes="input_tensor_a")(_in_place(torch.add))
-golden("ttnn.subtract_", writes="input_tensor_a")(_in_place(torch.sub))
+_in_place("ttnn.add_", torch.add)
+_in_place("ttnn.subtract_", torch.sub)
 
 
-def _in_place_by_short_names(function: Callable) -> Callable:
-    compute = _in_place(function)
+def _in_place_by_short_names(name: str, function: Callable, *first: str) -> None:
+    """Register an op of multiply_'s names. first: activations before those of a call."""
 
-    def op(
-        input_a,
-        input_b,
-        *,
-        fast_and_approximate_mode=None,
-        activations=(),
-        input_tensor_a_activations=(),
-        input_tensor_b_activations=(),
-        store,
-        dtypes=None,
-    ):
-        compute(
-            input_a,
-            input_b,
-            activations=activations,
-            input_tensor_a_activations=input_tensor_a_activations,
-            input_tensor_b_activations=input_tensor_b_activations,
-            store=store,
-            dtypes=dtypes,
+    def op(input_a, input_b, activations, store, dtypes, **others):
+        result = compute(
+            function, input_a, input_b, formats=dtypes, activations=[*first, *(activations or ())], **others
         )
+        input_a.copy_(store(result.reshape(input_a.shape)))
 
-    return op
+    golden(name, writes="input_a", passes=compute)(op)
 
 
+_in_place_by_short_names("ttnn.bias_gelu_", torch.add, "gelu")
 for _name, _function in {
     "multiply": torch.mul,
     "divide": torch.div,
@@ -86,19 +61,4 @@ for _name, _function in {
     "gt": torch.gt,
     "ge": torch.ge,
 }.items():
-    golden(f"ttnn.{_name}_", writes="input_a")(_in_place_by_short_names(_function))
-
-
-@golden("ttnn.bias_gelu_", writes="input_a")
-def bias_gelu_(
-    input_a, input_b, *, activations=(), input_tensor_a_activations=(), input_tensor_b_activations=(), store
-):
-    compute_in_place = _in_place(torch.add)
-    compute_in_place(
-        input_a,
-        input_b,
-        activations=["gelu", *activations],
-        input_tensor_a_activations=input_tensor_a_activations,
-        input_tensor_b_activations=input_tensor_b_activations,
-        store=store,
-    )
+    _in_place_by_short_names(f"ttnn.{_name}_", _function)

@@ -13,7 +13,7 @@ import ttnn
 
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.eltwise_binary import compute
+from golden_mesh.goldens.eltwise_binary import binary_of_numbers, compute
 from golden_mesh.registry import golden
 
 BITS = 32
@@ -45,48 +45,12 @@ def logical_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     return _to_int32(_shifted(torch.bitwise_right_shift, x.long() & _CUT, places)).to(x.dtype)
 
 
-def _bitwise(function: Callable) -> Callable:
-    def op(
-        input_tensor_a,
-        input_tensor_b=None,
-        *,
-        input_b=None,
-        activations=(),
-        input_tensor_a_activations=(),
-        input_tensor_b_activations=(),
-        out,
-    ):
-        other = input_b if input_tensor_b is None else input_tensor_b
-        return compute(
-            function, input_tensor_a, other, activations, input_tensor_a_activations, input_tensor_b_activations,
-            out.dtype,
-        )  # fmt: skip
-
-    return op
-
-
-golden("ttnn.bitwise_and")(_bitwise(torch.bitwise_and))
-golden("ttnn.bitwise_or")(_bitwise(torch.bitwise_or))
-golden("ttnn.bitwise_xor")(_bitwise(torch.bitwise_xor))
-golden("ttnn.bitwise_left_shift", "ttnn.logical_left_shift")(_bitwise(left_shift))
-golden("ttnn.bitwise_right_shift")(_bitwise(arithmetic_right_shift))
-
-
-@golden("ttnn.logical_right_shift")
-def logical_right_shift_op(
-    input_tensor_a,
-    input_tensor_b,
-    *,
-    dtype=None,
-    activations=(),
-    input_tensor_a_activations=(),
-    input_tensor_b_activations=(),
-    out,
-):
-    return compute(
-        logical_right_shift, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
-        input_tensor_b_activations, out.dtype,
-    )  # fmt: skip
+binary_of_numbers("ttnn.bitwise_and", function=torch.bitwise_and)
+binary_of_numbers("ttnn.bitwise_or", function=torch.bitwise_or)
+binary_of_numbers("ttnn.bitwise_xor", function=torch.bitwise_xor)
+binary_of_numbers("ttnn.bitwise_left_shift", "ttnn.logical_left_shift", function=left_shift)
+binary_of_numbers("ttnn.bitwise_right_shift", function=arithmetic_right_shift)
+binary_of_numbers("ttnn.logical_right_shift", function=logical_right_shift)
 
 
 _WIDTH = {  # dtype -> the torch dtype that reads its bits
@@ -100,7 +64,7 @@ _FLOATS = {"BFLOAT16": torch.bfloat16, "FLOAT32": torch.float32}
 
 
 @golden("ttnn.bitcast")
-def bitcast(input_tensor, dtype, *, dtypes):
+def bitcast(input_tensor, dtype, dtypes):
     """Return the tensor's bits read as another dtype."""
     source, target = dtypes["input_tensor"].name, dtype.name
     if _WIDTH.get(source) is None or _WIDTH.get(source) != _WIDTH.get(target):
@@ -133,15 +97,15 @@ def _along(parameter: Parameter, x: torch.Tensor, axis: int | None) -> Parameter
 
 
 @golden("ttnn.quantize")
-def quantize(input_tensor, scale, zero_point, *, axis=None, dtype=None, out):
+def quantize(input_tensor, scale, zero_point, axis, out):
     """With a zero point in a tensor: ttnn's div and add, cut to a whole number. Else one op."""
     whole = not isinstance(zero_point, torch.Tensor)
     scale, zero_point = (_along(p, input_tensor, axis) for p in (scale, zero_point))
     if whole:
         return _saturated(input_tensor.double() * (1 / torch.as_tensor(scale).float()).double() + zero_point, out.dtype)
     dtype = ttnn.float32 if input_tensor.dtype == torch.float32 else ttnn.bfloat16
-    quotient = pack(compute(torch.div, input_tensor, scale, (), (), (), dtype), dtype)
-    return compute(torch.add, quotient, pack(zero_point.float(), dtype), (), (), (), dtype)
+    quotient = pack(compute(torch.div, input_tensor, scale, dtype), dtype)
+    return compute(torch.add, quotient, pack(zero_point.float(), dtype), dtype)
 
 
 def _saturated(x: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
@@ -151,13 +115,13 @@ def _saturated(x: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
 
 
 @golden("ttnn.dequantize")
-def dequantize(input_tensor, scale, zero_point, *, axis=None, dtype=None):
+def dequantize(input_tensor, scale, zero_point, axis):
     scale, zero_point = (_along(p, input_tensor, axis) for p in (scale, zero_point))
     return (input_tensor.float() - zero_point) * scale
 
 
 @golden("ttnn.requantize")
-def requantize(input_tensor, in_scale, in_zero_point, out_scale, out_zero_point, *, axis=None, dtype=None, out):
+def requantize(input_tensor, in_scale, in_zero_point, out_scale, out_zero_point, axis, out):
     """From one scale and zero point to another."""
     numbers = not any(isinstance(p, torch.Tensor) for p in (in_scale, in_zero_point, out_scale, out_zero_point))
     in_scale, in_zero_point, out_scale, out_zero_point = (

@@ -64,7 +64,7 @@ def hypot(input_tensor_a, input_tensor_b):
 
 
 @golden("ttnn.isclose")
-def isclose(input_tensor_a, input_tensor_b, *, rtol=1e-5, atol=1e-8, equal_nan=False):
+def isclose(input_tensor_a, input_tensor_b, rtol, atol, equal_nan):
     a, b = wide(input_tensor_a), wide(input_tensor_b)
     if a.dtype != b.dtype:
         a, b = a.float(), b.float()
@@ -78,7 +78,7 @@ def nextafter(input_tensor_a, input_tensor_b):
 
 
 @golden("ttnn.div_no_nan")
-def div_no_nan(input_tensor_a, input_tensor_b=None, *, value=None):
+def div_no_nan(input_tensor_a, input_tensor_b, value):
     """a / b, and 0 where b is 0."""
     other = value if input_tensor_b is None else input_tensor_b
     return _in_float32(_div_no_nan, input_tensor_a, other)
@@ -91,7 +91,7 @@ def _div_no_nan(a: torch.Tensor, b: Operand) -> torch.Tensor:
 
 
 @golden("ttnn.floor_div")
-def floor_div(input_tensor_a, input_tensor_b=None, *, value=None):
+def floor_div(input_tensor_a, input_tensor_b, value):
     other = value if input_tensor_b is None else input_tensor_b
     if not isinstance(other, torch.Tensor) and not input_tensor_a.is_floating_point():
         return torch.floor(
@@ -104,7 +104,7 @@ def floor_div(input_tensor_a, input_tensor_b=None, *, value=None):
 
 
 @golden("ttnn.fmod")
-def fmod(input_tensor_a, input_tensor_b=None, *, scalar=None):
+def fmod(input_tensor_a, input_tensor_b, scalar):
     """The remainder of a / b with a's sign."""
     other = scalar if input_tensor_b is None else input_tensor_b
     check_remainder("ttnn.fmod", input_tensor_a, other)
@@ -116,13 +116,13 @@ def fmod(input_tensor_a, input_tensor_b=None, *, scalar=None):
 
 
 @golden("ttnn.addcmul")
-def addcmul(input_a, input_b, input_c, *, value=1.0):
+def addcmul(input_a, input_b, input_c, value):
     """a + value * b * c"""
     return _in_float32(lambda a, b, c, value: a + value * b * c, input_a, input_b, input_c, value)
 
 
 @golden("ttnn.addcdiv")
-def addcdiv(input_a, input_b, input_c, *, value=1.0):
+def addcdiv(input_a, input_b, input_c, value):
     """a + value * b / c"""
     return _in_float32(lambda a, b, c: a + value * b / c, input_a, input_b, input_c)
 
@@ -136,7 +136,7 @@ def lerp(input, end, weight):
 
 
 @golden("ttnn.mac")
-def mac(input_tensor_a, input_tensor_b=None, input_tensor_c=None, *, value=None, value1=None, value2=None):
+def mac(input_tensor_a, input_tensor_b, input_tensor_c, value, value1, value2):
     """a * b + c. A number in place of b or c has a name of its own."""
     numbers = iter([number for number in (value, value1, value2) if number is not None])
     b, c = (next(numbers) if x is None else x for x in (input_tensor_b, input_tensor_c))
@@ -175,7 +175,7 @@ def prelu(input_tensor_a, weight):
 
 
 @golden("ttnn.polyval")
-def polyval(input_tensor_a, coeffs, *, out):
+def polyval(input_tensor_a, coeffs, out):
     """A polynomial by ttnn's multiply and add. coeffs begins with the coefficient of the highest power."""
     first, *rest = map(float, coeffs)
     result, factor = torch.full_like(input_tensor_a, first), first
@@ -189,7 +189,7 @@ def _packed(function: Callable, a, b, dtype: ttnn.DataType) -> torch.Tensor:
     """An op of two operands, as its result of `dtype` holds it. Integers stay integers."""
     if isinstance(b, torch.Tensor) and not (a.is_floating_point() or b.is_floating_point()):
         return function(a.long(), b.long())
-    return pack(compute(function, a, b, (), (), (), dtype, {"a": dtype, "b": dtype}), dtype)
+    return pack(compute(function, a, b, dtype, {"a": dtype, "b": dtype}), dtype)
 
 
 @golden("ttnn.outer")
@@ -203,13 +203,13 @@ _REDUCTIONS = {"NONE": lambda x: x, "SUM": torch.sum, "MEAN": torch.mean}
 
 
 @golden("ttnn.l1_loss")
-def l1_loss(input_reference, input_prediction, *, reduction=None):
+def l1_loss(input_reference, input_prediction, reduction):
     reduce = _REDUCTIONS[getattr(reduction, "name", "NONE")]
     return reduce(wide(_packed(torch.sub, input_reference, input_prediction, _dtype(input_reference))).abs())
 
 
 @golden("ttnn.mse_loss")
-def mse_loss(input_reference, input_prediction, *, reduction=None):
+def mse_loss(input_reference, input_prediction, reduction):
     reduce = _REDUCTIONS[getattr(reduction, "name", "NONE")]
     dtype = _dtype(input_reference)
     return reduce(wide(_packed(squared_difference, input_reference, input_prediction, dtype)))
@@ -222,10 +222,10 @@ def _dtype(x: torch.Tensor) -> ttnn.DataType:
 _BROADCAST = {"ADD": torch.add, "SUB": torch.sub, "MUL": torch.mul}
 
 
-@golden("ttnn.bcast")
-def bcast(input_a, input_b, math_op, dim, *, out):
+@golden("ttnn.bcast", ignores="dim")
+def bcast(input_a, input_b, math_op, out):
     """a + b, a - b or a * b. b broadcasts one row, one column or one element (dim)."""
-    return compute(_BROADCAST[math_op.name], input_a, input_b, (), (), (), out.dtype)
+    return compute(_BROADCAST[math_op.name], input_a, input_b, out.dtype)
 
 
 def _gated(x: torch.Tensor, dim: int, activation: Callable, out) -> torch.Tensor:
@@ -240,7 +240,7 @@ def _gated(x: torch.Tensor, dim: int, activation: Callable, out) -> torch.Tensor
 
 
 def _glu(name: str) -> Callable:
-    def op(input_tensor, dim=-1, *, out):
+    def op(input_tensor, dim, out):
         return _gated(input_tensor, dim, partial(activate, activation=name), out)
 
     return op
@@ -252,8 +252,8 @@ golden("ttnn.swiglu")(_glu("silu"))
 
 
 @golden("ttnn.geglu")
-def geglu(input_tensor, dim=-1, *, variant=None, out):
-    return _gated(input_tensor, dim, partial(gelu, variant=variant), out)
+def geglu(input_tensor, dim, variant, out):
+    return _gated(input_tensor, dim, partial(gelu, variant=variant, fast_and_approximate_mode=False), out)
 
 
 STATE = 32
@@ -264,7 +264,7 @@ def _kernel(fidelity) -> Kernel:
 
 
 @golden("ttnn.experimental.repeat_and_interleave_eltwise_mul")
-def repeat_and_interleave_eltwise_mul(a, b, *, dtype=None, math_fidelity=None, out):
+def repeat_and_interleave_eltwise_mul(a, b, math_fidelity, out):
     """a [..., 32], repeated for each channel, times b [..., channels], each element 32 times -> [...,
     channels * 32].
 
@@ -279,6 +279,6 @@ def repeat_and_interleave_eltwise_mul(a, b, *, dtype=None, math_fidelity=None, o
 
 
 @golden("ttnn.experimental.hc_sum_reduce")
-def hc_sum_reduce(input, *, dtype=None, math_fidelity=None):
+def hc_sum_reduce(input, math_fidelity):
     """Sums of 32 neighbors, [..., channels * 32] -> [..., channels]."""
     return engine.source_b(input, _kernel(math_fidelity)).unflatten(-1, (-1, STATE)).sum(-1)

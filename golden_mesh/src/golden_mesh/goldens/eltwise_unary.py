@@ -5,7 +5,6 @@ The vector unit computes in float32. For a bfloat16 tensor it rounds the result 
 tensor's last elements with other code.
 """
 
-from inspect import Parameter, Signature
 from typing import Callable
 
 import torch
@@ -71,7 +70,7 @@ _UNARY = {  # ttnn op -> UnaryOpType
 
 
 def _unary(name: str) -> Callable:
-    def op(input_tensor, fast_and_approximate_mode=False, *, mode=None, vector_mode=4):
+    def op(input_tensor, fast_and_approximate_mode):
         if fast_and_approximate_mode:
             note_special(f"ttnn.{name.lower()}", input_tensor)
         if fast_and_approximate_mode and name == "EXP":
@@ -89,14 +88,14 @@ def as_dest(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 for _name, _type in _UNARY.items():
-    golden(f"ttnn.{_name}")(_unary(_type))
+    golden(f"ttnn.{_name}", ignores="mode vector_mode")(_unary(_type))
 
 
 _GELU = {"Accurate": "GELU", "Tanh": "GELU_TANH", "FastLut": "GELU_TABLE"}
 
 
 @golden("ttnn.gelu")
-def gelu(input_tensor, *, variant=None, fast_and_approximate_mode=False):
+def gelu(input_tensor, variant, fast_and_approximate_mode):
     """Exact gelu, gelu by tanh (Tanh), or gelu by a table (FastLut)."""
     variant = "FastLut" if fast_and_approximate_mode else getattr(variant, "name", "Accurate")
     if variant not in _GELU:
@@ -116,7 +115,7 @@ def where(predicate, true_value, false_value):
 
 
 @golden("ttnn.clamp", "ttnn.clip")
-def clamp(input_tensor, min=None, max=None):
+def clamp(input_tensor, min, max=None):
     if input_tensor.is_floating_point() and not isinstance(min or max, torch.Tensor):  # the kernel has two numbers
         limits = torch.finfo(input_tensor.dtype)
         min, max = limits.min if min is None else min, limits.max if max is None else max
@@ -134,23 +133,12 @@ def unary_chain(input_tensor, ops_chain):
     return x
 
 
+# ttnn's own golden functions, with the ops' parameters.
 _PLAIN = (
-    "asinh atan cbrt cosh deg2rad digamma erfc erfinv frac hardmish isfinite isinf isnan isneginf isposinf "
-    "lgamma multigammaln rad2deg signbit sinh softsign trunc"
+    "asinh atan cbrt celu cosh deg2rad digamma elu erfc erfinv fill frac hardmish hardshrink isfinite isinf isnan "
+    "isneginf isposinf lgamma multigammaln polygamma rad2deg relu_min signbit sinh softshrink softsign threshold trunc "
+    "xielu"
 ).split()
-# op -> its parameters after the tensor: positional names, then keyword names. ttnn's golden functions have
-# the op's defaults for parameters that a call leaves out.
-_WITH_PARAMETERS = {
-    "celu": ((), ("alpha",)),
-    "elu": ((), ("alpha",)),
-    "fill": (("fill_value",), ()),
-    "hardshrink": ((), ("lambd",)),
-    "polygamma": (("k",), ()),
-    "relu_min": (("lower_limit",), ()),
-    "softshrink": ((), ("lambd",)),
-    "threshold": (("threshold", "value"), ()),
-    "xielu": ((), ("alpha_p", "alpha_n")),
-}
 
 
 def _compute(function: Callable, x: torch.Tensor, *args, name: str = "", **kwargs) -> torch.Tensor:
@@ -173,24 +161,19 @@ _IN_FLOAT32 = {
 }
 
 
-def _by_rule(name: str, positional: tuple[str, ...] = (), keywords: tuple[str, ...] = ()) -> None:
+def _by_rule(name: str) -> None:
     function = library_golden(name)
     if function is None:
         return
 
-    def op(input_tensor, *args, **kwargs):
-        return _compute(function, input_tensor, *args, name=name, **kwargs)
+    def op(input_tensor, **parameters):
+        return _compute(function, input_tensor, name=name, **parameters)
 
-    names = [(n, Parameter.POSITIONAL_OR_KEYWORD) for n in ("input_tensor", *positional)]
-    names += [(n, Parameter.KEYWORD_ONLY) for n in keywords]
-    op.__signature__ = Signature([Parameter(n, kind) for n, kind in names])
     golden(f"ttnn.{name}")(op)
 
 
 for _name in _PLAIN:
     _by_rule(_name)
-for _name, _parameters in _WITH_PARAMETERS.items():
-    _by_rule(_name, *_parameters)
 
 
 @golden("ttnn.i0")
@@ -200,7 +183,7 @@ def i0(input_tensor):
 
 
 @golden("ttnn.logit")
-def logit(input_tensor, eps=None):
+def logit(input_tensor, eps):
     """log(x / (1 - x)). The clamped x is packed first: near 1 a bfloat16 is a coarse number."""
     x = input_tensor
     if eps is not None:
@@ -213,7 +196,7 @@ def logit(input_tensor, eps=None):
 
 
 @golden("ttnn.round")
-def round(input_tensor, *, decimals=0):
+def round(input_tensor, decimals):
     """By the nearest multiple of 10**-decimals, in float32. A bfloat16 dest cuts it."""
     scale = torch.tensor(10.0**decimals)
     result = torch.round(wide(input_tensor) * scale) * (1 / scale)
@@ -235,7 +218,7 @@ def tanhshrink(input_tensor):
 
 
 @golden("ttnn.hardtanh")
-def hardtanh(input_tensor, *, min_val=-1.0, max_val=1.0):
+def hardtanh(input_tensor, min_val, max_val):
     return stored(WITH_NUMBERS["HARDTANH"](wide(input_tensor), min_val, max_val), input_tensor)
 
 
@@ -254,18 +237,18 @@ def heaviside(input_tensor, value):
 
 
 @golden("ttnn.leaky_relu")
-def leaky_relu(input_tensor, negative_slope=0.01):
+def leaky_relu(input_tensor, negative_slope):
     result = wide(input_tensor) * torch.where(input_tensor >= 0, 1, negative_slope)
     return engine.keep(result, 8) if input_tensor.dtype == torch.bfloat16 else result
 
 
 @golden("ttnn.selu")
-def selu(input_tensor, *, scale=1.0507009873554804934193349852946, alpha=1.673259973526001):
+def selu(input_tensor, scale, alpha):
     return _compute(lambda x: scale * torch.where(x >= 0, x, alpha * torch.expm1(x)), input_tensor)
 
 
 @golden("ttnn.softplus")
-def softplus(input_tensor, *, beta=1.0, threshold=20.0):
+def softplus(input_tensor, beta=1.0, threshold=20.0):
     return as_dest(approximations.softplus(input_tensor, beta, threshold), input_tensor)
 
 
@@ -278,7 +261,7 @@ for _function in (torch.acos, torch.acosh, torch.asin, torch.atanh):
 
 
 @golden("ttnn.rdiv")
-def rdiv(input_tensor, value, *, rounding_mode=None):
+def rdiv(input_tensor, value, rounding_mode):
     """value * (1 / x). For bfloat16, 1 / x is rounded, and the product is cut."""
     x = wide(input_tensor)
     inverse = vector.inverse_of(special.flushed(x))
@@ -296,7 +279,7 @@ def bitwise_not(input_tensor):
 
 
 @golden("ttnn.logical_not_", writes="input_tensor")
-def logical_not_(input_tensor, *, store):
+def logical_not_(input_tensor, store):
     input_tensor.copy_(store(PLAIN["LOGICAL_NOT_UNARY"](input_tensor)))
 
 

@@ -53,9 +53,7 @@ def _heads(x: torch.Tensor, heads: int, dim: int) -> torch.Tensor:
 
 
 @golden("ttnn.experimental.nlp_create_qkv_heads_decode")
-def nlp_create_qkv_heads_decode(
-    input_tensor, *, num_heads, num_kv_heads=None, overlap_qk_coregrid=True, batch_offset=None, slice_size=None
-):
+def nlp_create_qkv_heads_decode(input_tensor, num_heads, num_kv_heads, batch_offset, slice_size):
     """[1, 1, B, (heads + 2 kv heads) * dim] -> q [1, B, heads, dim], k and v [1, B, kv heads, dim]."""
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     users = input_tensor[0, 0]
@@ -67,7 +65,7 @@ def nlp_create_qkv_heads_decode(
 
 
 @golden("ttnn.experimental.nlp_create_q_heads_split")
-def nlp_create_q_heads_split(input, *, num_heads, split_head_dim):
+def nlp_create_q_heads_split(input, num_heads, split_head_dim):
     """[B, 1, S, heads * dim] -> [B, heads, S, split_head_dim] and [B, heads, S, dim - split_head_dim]."""
     heads = input.squeeze(1).unflatten(-1, (num_heads, -1)).transpose(1, 2)
     return heads[..., :split_head_dim].clone(), heads[..., split_head_dim:].clone()
@@ -80,7 +78,7 @@ def nlp_concat_heads(input_tensor):
 
 
 @golden("ttnn.experimental.nlp_concat_heads_decode")
-def nlp_concat_heads_decode(input_tensor, *, num_heads, out):
+def nlp_concat_heads_decode(input_tensor, num_heads, out):
     """[1, B, heads padded to a tile, dim] -> [1, 1, B padded to a tile, num_heads * dim]"""
     users = input_tensor[0, :, :num_heads].flatten(1)
     if users.shape[-1] != out.shape[-1]:
@@ -108,14 +106,7 @@ def _interleaved(op: str, given: dict) -> None:
 
 @golden("ttnn.transformer.split_query_key_value_and_split_heads")
 def split_query_key_value_and_split_heads(
-    input_tensor,
-    kv_input_tensor=None,
-    *,
-    num_heads,
-    num_kv_heads=None,
-    transpose_key=True,
-    use_falcon7b_backend=False,
-    configs=None,
+    input_tensor, kv_input_tensor, num_heads, num_kv_heads, transpose_key, configs
 ):
     """Split a QKV projection [B, S, (heads + 2 kv heads) * dim].
 
@@ -140,13 +131,13 @@ def split_query_key_value_and_split_heads(
 
 
 @golden("ttnn.experimental.split_query_key_value_and_split_heads")
-def split_bert_heads(input_tensor, compute_with_storage_grid_size, *, num_heads=16):
+def split_bert_heads(input_tensor, num_heads):
     """[B, 1, S, 3 * heads * dim] -> q and v [B, heads, S, dim], k [B, heads, dim, S]."""
     return nlp_create_qkv_heads(input_tensor, num_heads=num_heads)
 
 
 @golden("ttnn.experimental.create_qkv_heads")
-def create_qkv_heads(input, *, num_heads, num_kv_heads=None, transpose_k_heads=True):
+def create_qkv_heads(input, num_heads, num_kv_heads, transpose_k_heads):
     """[B, 1, S, kv heads * (queries of a kv head, key, value) * dim] -> q, k, v as nlp_create_qkv_heads."""
     groups = num_heads if num_kv_heads is None else num_kv_heads
     grouped = input.unflatten(-1, (groups, num_heads // groups + 2, -1))
@@ -156,7 +147,7 @@ def create_qkv_heads(input, *, num_heads, num_kv_heads=None, transpose_k_heads=T
 
 
 @golden("ttnn.experimental.concatenate_heads")
-def concatenate_bert_heads(input_tensor, compute_with_storage_grid_size):
+def concatenate_bert_heads(input_tensor):
     """[B, heads, S, dim] -> [B, 1, S, heads * dim]"""
     return nlp_concat_heads(input_tensor)
 
@@ -187,7 +178,7 @@ def nlp_create_qkv_heads_vit(input):
 
 
 @golden("ttnn.experimental.nlp_kv_cache_load_slice")
-def nlp_kv_cache_load_slice(input_tensor, *, seq_len_start, seq_len_end):
+def nlp_kv_cache_load_slice(input_tensor, seq_len_start, seq_len_end):
     """Positions of a cache: [B, heads, length, dim] -> [B, heads, end - start, dim]."""
     return input_tensor[:, :, seq_len_start:seq_len_end].clone()
 

@@ -76,18 +76,9 @@ def _write(cache, rows, places: tuple[np.ndarray, np.ndarray, np.ndarray], store
 
 @golden("ttnn.experimental.paged_update_cache", writes="cache_tensor", unread=True)
 def paged_update_cache(
-    cache_tensor,
-    input_tensor,
-    *,
-    update_idxs=(),
-    update_idxs_tensor=None,
-    page_table=None,
-    cache_position_modulo=None,
-    share_cache=None,
-    block_size=None,
-    num_kv_heads=None,
-    store,
-):
+    cache_tensor, input_tensor, update_idxs, update_idxs_tensor, page_table, cache_position_modulo, share_cache,
+    block_size, num_kv_heads, store,
+):  # fmt: skip
     """One token a user: cache [blocks or B, kv heads, length, dim], input [1, B, kv heads (padded to 32),
     dim]. block_size and num_kv_heads: of the cache's blocks, as this call sees them.
 
@@ -106,15 +97,7 @@ def paged_update_cache(
 
 @golden("ttnn.experimental.paged_fused_update_cache", writes="cache_tensor1 cache_tensor2", unread=True)
 def paged_fused_update_cache(
-    cache_tensor1,
-    input_tensor1,
-    cache_tensor2,
-    input_tensor2,
-    *,
-    update_idxs=(),
-    update_idxs_tensor=None,
-    page_table=None,
-    store,
+    cache_tensor1, input_tensor1, cache_tensor2, input_tensor2, update_idxs, update_idxs_tensor, page_table, store
 ):
     """paged_update_cache of keys and values in one op."""
     positions = _positions(update_idxs, update_idxs_tensor)[: input_tensor1.shape[1]]
@@ -127,9 +110,7 @@ def paged_fused_update_cache(
 
 
 @golden("ttnn.experimental.paged_fill_cache", writes="cache_tensor", unread=True)
-def paged_fill_cache(
-    cache_tensor, input_tensor, page_table, *, batch_idx_tensor=None, batch_idx=0, block_size=None, store
-):
+def paged_fill_cache(cache_tensor, input_tensor, page_table, batch_idx_tensor, batch_idx, block_size, store):
     """Write prompts' keys [users, kv heads, S, dim] into the blocks that each user's page table row names.
 
     block_size: of the cache's blocks, as this call sees them. Their heads and dim are the input's.
@@ -154,7 +135,7 @@ def paged_fill_cache(
 
 
 @golden("ttnn.update_cache", writes="cache", unread=True)
-def update_cache(cache, input, update_idx, *, batch_offset=0, store):
+def update_cache(cache, input, update_idx, batch_offset, store):
     """One position of all users: cache [B, kv heads, length, dim], input [1, kv heads, B (padded to 32),
     dim].
     """
@@ -163,25 +144,25 @@ def update_cache(cache, input, update_idx, *, batch_offset=0, store):
 
 
 @golden("ttnn.kv_cache.update_cache_for_token_", writes="cache", unread=True)
-def update_cache_for_token_(cache, input, update_index, batch_offset=0, compute_kernel_config=None, *, store):
+def update_cache_for_token_(cache, input, update_index, batch_offset, store):
     update_cache(cache, input, update_index, batch_offset=batch_offset, store=store)
 
 
 @golden("ttnn.fill_cache", writes="cache_tensor", unread=True)
-def fill_cache(cache_tensor, input_tensor, batch_idx, *, update_idx=0, store):
+def fill_cache(cache_tensor, input_tensor, batch_idx, update_idx, store):
     """A prompt of one user: cache [B, kv heads, length, dim], input [1, kv heads, S, dim]."""
     end = update_idx + input_tensor.shape[2]
     cache_tensor[batch_idx, :, update_idx:end] = store(input_tensor[0])
 
 
 @golden("ttnn.kv_cache.fill_cache_for_user_", writes="cache", unread=True)
-def fill_cache_for_user_(cache, input, batch_index, *, update_idx=0, store):
+def fill_cache_for_user_(cache, input, batch_index, update_idx, store):
     fill_cache(cache, input, batch_index, update_idx=update_idx, store=store)
 
 
 @golden("ttnn.experimental.indexed_fused_update_cache", writes="cache_tensor1 cache_tensor2")
 def indexed_fused_update_cache(
-    cache_tensor1, input_tensor1, cache_tensor2, input_tensor2, physical_update_idxs_tensor, *, store
+    cache_tensor1, input_tensor1, cache_tensor2, input_tensor2, physical_update_idxs_tensor, store
 ):
     """Write rows in a prompt's order, [1, kv heads, rows, dim], into caches [blocks, kv heads, block size,
     dim].

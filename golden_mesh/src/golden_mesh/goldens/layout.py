@@ -19,20 +19,15 @@ def _copied(x: torch.Tensor, dtype) -> torch.Tensor:
 
 
 @golden("ttnn.to_memory_config")
-def to_memory_config(tensor, memory_config=None, dtype=None, output_tensor=None, *, out):
+def to_memory_config(tensor, out):
     return _copied(tensor, out.dtype)
 
 
-@golden("ttnn.interleaved_to_sharded")
-def interleaved_to_sharded(input_tensor, *where, out, **how):
-    """Two overloads: (tensor, grid, shard_shape, scheme, orientation, dtype) and (tensor, memory config,
-    dtype).
-    """
-    return _copied(input_tensor, out.dtype)
-
-
-@golden("ttnn.sharded_to_interleaved")
-def sharded_to_interleaved(input_tensor, memory_config=None, output_dtype=None, *, out):
+@golden(
+    "ttnn.interleaved_to_sharded", "ttnn.sharded_to_interleaved",
+    ignores="sharded_memory_config keep_l1_aligned preallocated_output",
+)  # fmt: skip
+def interleaved_to_sharded(input_tensor, out):
     return _copied(input_tensor, out.dtype)
 
 
@@ -41,9 +36,7 @@ def _slice(height: int, num_slices: int, index: int) -> slice:
 
 
 @golden("ttnn.interleaved_to_sharded_partial")
-def interleaved_to_sharded_partial(
-    input_tensor, grid, shard_shape, num_slices, slice_index, shard_scheme, shard_orientation, *, output_dtype=None, out
-):
+def interleaved_to_sharded_partial(input_tensor, num_slices, slice_index, out):
     """One of num_slices equal parts of all rows: [..., W] -> [1, 1, rows / num_slices, W]."""
     rows = input_tensor.flatten(0, -2)
     part = rows[_slice(len(rows), num_slices, slice_index)]
@@ -55,9 +48,7 @@ def interleaved_to_sharded_partial(
 
 
 @golden("ttnn.sharded_to_interleaved_partial", writes="cache_tensor")
-def sharded_to_interleaved_partial(
-    input_tensor, cache_tensor, num_slices, slice_index, *, output_dtype=None, dtypes, store
-):
+def sharded_to_interleaved_partial(input_tensor, cache_tensor, num_slices, slice_index, output_dtype, dtypes, store):
     """Writes one of num_slices equal parts of the cache's rows."""
     written = output_dtype or dtypes["input_tensor"]
     if written != dtypes["cache_tensor"]:
@@ -70,28 +61,28 @@ def sharded_to_interleaved_partial(
 
 
 @golden("ttnn.reshard")
-def reshard(input_tensor, output_memory_config=None, output_tensor=None):
+def reshard(input_tensor):
     return input_tensor
 
 
-@golden("ttnn.to_layout")
-def to_layout(tensor, layout, dtype=None, memory_config=None, sub_core_grids=None, pad_value=0.0):
+@golden("ttnn.to_layout", ignores="pad_value")
+def to_layout(tensor):
     """The padding of the tile layout is not part of the logical shape."""
     return tensor
 
 
 @golden("ttnn.tilize")
-def tilize(input_tensor, *, dtype=None, use_low_perf=False):
+def tilize(input_tensor):
     return input_tensor
 
 
 @golden("ttnn.tilize_with_zero_padding", pads=0.0)
-def tilize_with_zero_padding(input_tensor, *, output_dtype=None, out):
+def tilize_with_zero_padding(input_tensor, out):
     return _enlarged(input_tensor, out.shape, 0)
 
 
-@golden("ttnn.tilize_with_val_padding", pads="pad_value")
-def tilize_with_val_padding(input_tensor, output_tensor_shape, pad_value, *, dtype=None, out):
+@golden("ttnn.tilize_with_val_padding", pads="pad_value", ignores="output_tensor_shape")
+def tilize_with_val_padding(input_tensor, pad_value, out):
     return _enlarged(input_tensor, out.shape, pad_value)
 
 
@@ -111,12 +102,10 @@ def untilize_with_unpadding(input_tensor, output_tensor_end):
     return input_tensor[tuple(slice(0, last + 1) for last in output_tensor_end)].clone()
 
 
-@golden("ttnn.typecast")
-def typecast(input_tensor, *dtypes, dtype=None, input_dtype=None, output_dtype=None, out):
-    """Two overloads: (tensor, dtype) and (tensor, input_dtype, output_dtype).
-
-    Integers beyond uint16 become the nearest of its values. Integers to bfloat16 are rounded by the packer, ties away
-    from zero.
+@golden("ttnn.typecast", "ttnn.experimental.typecast")
+def typecast(input_tensor, out):
+    """Integers beyond uint16 become the nearest of its values. The packer rounds integers to bfloat16, ties away from
+    zero.
     """
     if input_tensor.is_floating_point() or out.dtype == ttnn.bfloat8_b:
         return packer.typecast(input_tensor, out.dtype)
@@ -125,13 +114,8 @@ def typecast(input_tensor, *dtypes, dtype=None, input_dtype=None, output_dtype=N
     return input_tensor.float() if out.dtype == ttnn.bfloat16 else input_tensor
 
 
-@golden("ttnn.experimental.typecast")
-def experimental_typecast(input_tensor, dtype, memory_config=None, optional_output_tensor=None, *, out):
-    return typecast(input_tensor, dtype, out=out)
-
-
-@golden("ttnn.assign")
-def assign(input_tensor=None, output_tensor=None, *, dtype=None, input_a=None, input_b=None, out):
+@golden("ttnn.assign", ignores="input_b")
+def assign(input_tensor, input_a, out):
     """Copy to another dtype or place, or into the second tensor, which the op returns."""
     return _copied(input_a if input_tensor is None else input_tensor, out.dtype)
 
@@ -143,7 +127,7 @@ def fill_implicit_tile_padding(input_tensor, fill_value):
 
 
 @golden("ttnn.clone")
-def clone(input, *, dtype=None, compute_kernel_config=None, out):
+def clone(input, compute_kernel_config, out):
     wide = compute_kernel_config is not None and compute_kernel_config.fp32_dest_acc_en
     return input if wide else _copied(input, out.dtype)
 
@@ -154,10 +138,10 @@ def move(input_tensor):
 
 
 @golden("ttnn.reallocate")
-def reallocate(tensor, memory_config=None):
+def reallocate(tensor):
     return tensor
 
 
 @golden("ttnn.copy", writes="input_b", unread=True)
-def copy(input_a, input_b, *, store, dtypes):
+def copy(input_a, input_b, store, dtypes):
     input_b.copy_(store(_copied(input_a, dtypes["input_b"])))

@@ -82,27 +82,11 @@ def _stacked(tensors: list[torch.Tensor], rank: int) -> torch.Tensor:
     return torch.stack([x.reshape((1,) * (rank - x.dim()) + x.shape) for x in tensors])
 
 
-@golden("ttnn.linear", lists="input_tensor_a input_tensor_b bias", codes="input_tensor_b")
+@golden("ttnn.linear", "ttnn.matmul", lists="input_tensor_a input_tensor_b bias", codes="input_tensor_b")
 def linear(
-    input_tensor_a,
-    input_tensor_b,
-    *,
-    bias=None,
-    transpose_a=False,
-    transpose_b=False,
-    dtype=None,
-    program_config=None,
-    core_grid=None,
-    activation=None,
-    compute_kernel_config=None,
-    output_tile=None,
-    global_cb=None,
-    prefetcher_pipes=None,
-    configs=None,
-    chip=None,
-    dtypes,
-    out,
-):
+    input_tensor_a, input_tensor_b, bias, transpose_a, transpose_b, program_config, core_grid, activation,
+    compute_kernel_config, configs, chip, dtypes, out,
+):  # fmt: skip
     """[..., M, K] @ [..., K, N] + bias -> [..., M, N], then the activation. A vector [K] has no row or no column.
 
     - An activation in the program config works on dest. With a core grid `activation` does, too. Else it is an op.
@@ -142,65 +126,15 @@ def linear(
         if at_once not in (None, ""):
             meet("bias after a fused activation", "ttnn.linear", f"bias {list(bias.shape)} for {list(out.shape)}")
         formats = {"a": out.dtype, "b": dtypes["bias"]}
-        result = compute(torch.add, pack(result, out.dtype), bias, (), (), (), out.dtype, formats)
+        result = compute(torch.add, pack(result, out.dtype), bias, out.dtype, formats)
     return result if activation in (None, "") else activate(pack(result, out.dtype), activation)
-
-
-@golden("ttnn.matmul", lists="input_tensor_a input_tensor_b", codes="input_tensor_b")
-def matmul(
-    input_tensor_a,
-    input_tensor_b,
-    *,
-    transpose_a=False,
-    transpose_b=False,
-    dtype=None,
-    program_config=None,
-    core_grid=None,
-    activation=None,
-    compute_kernel_config=None,
-    output_tile=None,
-    global_cb=None,
-    prefetcher_pipes=None,
-    configs=None,
-    chip=None,
-    dtypes,
-    out,
-):
-    """[..., M, K] @ [..., K, N] -> [..., M, N], then the activation."""
-    return linear(
-        input_tensor_a,
-        input_tensor_b,
-        transpose_a=transpose_a,
-        transpose_b=transpose_b,
-        program_config=program_config,
-        core_grid=core_grid,
-        activation=activation,
-        compute_kernel_config=compute_kernel_config,
-        configs=configs,
-        chip=chip,
-        dtypes=dtypes,
-        out=out,
-    )
 
 
 @golden("ttnn.addmm")
 def addmm(
-    input_tensor,
-    mat1_tensor,
-    mat2_tensor,
-    *,
-    alpha=1.0,
-    beta=1.0,
-    dtype=None,
-    program_config=None,
-    core_grid=None,
-    compute_kernel_config=None,
-    output_tile=None,
-    configs=None,
-    chip=None,
-    dtypes,
-    out,
-):
+    input_tensor, mat1_tensor, mat2_tensor, alpha, beta, program_config, core_grid, compute_kernel_config,
+    configs, chip, dtypes, out,
+):  # fmt: skip
     """beta * input + alpha * mat1 @ mat2: a product, then ttnn's multiply and add, each packed."""
     names = ["mat1_tensor", "mat2_tensor"]
     configured = core_grid is not None or program_config is not None
@@ -216,32 +150,16 @@ def addmm(
         return result
     if beta != 1:
         added = pack(_times(added, beta, dtype), dtype)
-    return compute(torch.add, result, added, (), (), (), out.dtype, {"a": out.dtype, "b": dtype})
+    return compute(torch.add, result, added, out.dtype, {"a": out.dtype, "b": dtype})
 
 
 def _times(x: torch.Tensor, factor: float, dtype) -> torch.Tensor:
-    return compute(torch.mul, x, float(factor), (), (), (), dtype, {"a": dtype})
+    return compute(torch.mul, x, float(factor), dtype, {"a": dtype})
 
 
-@golden("ttnn.sparse_matmul")
+@golden("ttnn.sparse_matmul", ignores="is_input_b_sparse")
 def sparse_matmul(
-    input_tensor_a,
-    input_tensor_b,
-    *,
-    sparsity,
-    program_config=None,
-    nnz=None,
-    is_input_a_sparse=False,
-    is_input_b_sparse=True,
-    dtype=None,
-    compute_kernel_config=None,
-    core_grid=None,
-    output_tile=None,
-    global_cb=None,
-    indices=None,
-    bias=None,
-    dtypes,
-    out,
+    input_tensor_a, input_tensor_b, sparsity, nnz, is_input_a_sparse, compute_kernel_config, indices, bias, dtypes, out
 ):
     """Products of pairs with nonzero sparsity. The results of the other pairs are zeros. b is [1, E, K, N].
 

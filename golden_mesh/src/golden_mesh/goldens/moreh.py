@@ -51,8 +51,8 @@ def power_in_steps(x: torch.Tensor, p: float) -> torch.Tensor:
     return multiply(power, function("EXP", rest), kernel).bfloat16()
 
 
-@golden("ttnn.moreh_norm")
-def moreh_norm(input, p, dim=None, keepdim=False, *, out):
+@golden("ttnn.moreh_norm", ignores="keepdim")
+def moreh_norm(input, p, dim, out):
     """The last two dims are kept, whatever keepdim says. bfloat16 rows: powers, their sum and its root, each packed."""
     dims = _axes(dim, input.dim())
     if input.dtype != torch.bfloat16 or math.isinf(p) or p <= 0 or dims != [input.dim() - 1]:
@@ -61,8 +61,8 @@ def moreh_norm(input, p, dim=None, keepdim=False, *, out):
     return power_in_steps(total.bfloat16(), 1 / p).reshape(out.shape)
 
 
-@golden("ttnn.moreh_sum")
-def moreh_sum(input, dim=None, *, keepdim=False, compute_kernel_config=None, out):
+@golden("ttnn.moreh_sum", ignores="keepdim")
+def moreh_sum(input, dim, compute_kernel_config, out):
     """One dim after another, from the last one on. A dest of bfloat16 (the default) rounds each sum of two."""
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
     if kernel.wide or input.dtype != torch.bfloat16:
@@ -79,24 +79,24 @@ def moreh_sum(input, dim=None, *, keepdim=False, compute_kernel_config=None, out
     return input.reshape(out.shape)
 
 
-@golden("ttnn.moreh_mean")
-def moreh_mean(input, *, dim=None, keepdim=False, out):
+@golden("ttnn.moreh_mean", ignores="keepdim")
+def moreh_mean(input, dim, out):
     return input.float().mean(_axes(dim, input.dim())).reshape(out.shape)
 
 
-@golden("ttnn.moreh_sum_backward")
-def moreh_sum_backward(output_grad, *, input=None, dim=None, keepdim=False, out):
+@golden("ttnn.moreh_sum_backward", ignores="keepdim input")
+def moreh_sum_backward(output_grad, dim, out):
     return _spread(output_grad, dim, out.shape).expand(out.shape)
 
 
-@golden("ttnn.moreh_mean_backward")
-def moreh_mean_backward(output_grad, *, dim=None, keepdim=False, input_grad_shape=None, out):
+@golden("ttnn.moreh_mean_backward", ignores="keepdim input_grad_shape")
+def moreh_mean_backward(output_grad, dim, out):
     count = math.prod(out.shape[d] for d in _axes(dim, len(out.shape)))
     return _spread(output_grad, dim, out.shape).expand(out.shape) / count
 
 
-@golden("ttnn.moreh_norm_backward")
-def moreh_norm_backward(input, output, output_grad, p, *, dim=None, keepdim=False):
+@golden("ttnn.moreh_norm_backward", ignores="keepdim")
+def moreh_norm_backward(input, output_grad, p, dim):
     axes = _axes(dim, input.dim())
     norm = lambda x: torch.linalg.vector_norm(x, p, axes, keepdim=True)  # noqa: E731
     return gradients(norm, _spread(output_grad, dim, input.shape), input)[0]
@@ -113,18 +113,18 @@ def moreh_cumsum_backward(output_grad, dim):
 
 
 @golden("ttnn.moreh_dot")
-def moreh_dot(input_tensor_a, input_tensor_b, *, dtype=None, out):
+def moreh_dot(input_tensor_a, input_tensor_b, out):
     return (input_tensor_a.float() * input_tensor_b.float()).sum().reshape(out.shape)
 
 
 @golden("ttnn.moreh_dot_backward")
-def moreh_dot_backward(output_grad, input, other, *, input_grad=None, other_grad=None):
+def moreh_dot_backward(output_grad, input, other, input_grad, other_grad):
     found = output_grad.float() * other.float(), output_grad.float() * input.float()
     return _present(found, (input_grad is not None, other_grad is not None))
 
 
 @golden("ttnn.moreh_matmul")
-def moreh_matmul(input, other, *, transpose_input=False, transpose_other=False, bias=None, compute_kernel_config=None):
+def moreh_matmul(input, other, transpose_input=False, transpose_other=False, bias=None, compute_kernel_config=None):
     """[..., M, K] @ [..., K, N] + bias [1, N] or [1, 1]. By default LoFi, and a bfloat16 dest that sums all of K."""
     kernel = Kernel.of(compute_kernel_config, "LoFi")
     a, b = _partial_tiles_times_one(input, kernel), _partial_tiles_times_one(other, kernel)
@@ -145,18 +145,18 @@ def _partial_tiles_times_one(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
 
 
 @golden("ttnn.moreh_bmm")
-def moreh_bmm(input, mat2, *, compute_kernel_config=None):
+def moreh_bmm(input, mat2, compute_kernel_config):
     return moreh_matmul(input, mat2, compute_kernel_config=compute_kernel_config)
 
 
 @golden("ttnn.moreh_linear")
-def moreh_linear(input, weight, *, bias=None, compute_kernel_config=None):
+def moreh_linear(input, weight, bias, compute_kernel_config):
     """[..., M, K] @ [N, K]^T + bias [1, N] or [1, 1]"""
     return moreh_matmul(input, weight, transpose_other=True, bias=bias, compute_kernel_config=compute_kernel_config)
 
 
 @golden("ttnn.moreh_matmul_backward")
-def moreh_matmul_backward(output_grad, input_a, input_b, *, are_required_outputs=(True, True)):
+def moreh_matmul_backward(output_grad, input_a, input_b, are_required_outputs):
     found = (
         moreh_matmul(output_grad, input_b, transpose_other=True),
         moreh_matmul(input_a, output_grad, transpose_input=True),
@@ -165,12 +165,12 @@ def moreh_matmul_backward(output_grad, input_a, input_b, *, are_required_outputs
 
 
 @golden("ttnn.moreh_bmm_backward")
-def moreh_bmm_backward(output_grad, input, mat2, *, are_required_outputs=(True, True)):
+def moreh_bmm_backward(output_grad, input, mat2, are_required_outputs):
     return moreh_matmul_backward(output_grad, input, mat2, are_required_outputs=are_required_outputs)
 
 
 @golden("ttnn.moreh_linear_backward")
-def moreh_linear_backward(output_grad, input, weight, *, are_required_outputs=(True, True, True), bias=None):
+def moreh_linear_backward(output_grad, input, weight, are_required_outputs, bias):
     """The bias' gradient is a sum over rows, or over all elements for a bias of one."""
     bias = torch.zeros(1, weight.shape[-2]) if bias is None else bias
     linear = lambda x, w, b: x @ w.transpose(-1, -2) + b  # noqa: E731
@@ -178,20 +178,20 @@ def moreh_linear_backward(output_grad, input, weight, *, are_required_outputs=(T
 
 
 @golden("ttnn.moreh_softmax")
-def moreh_softmax(input_tensor, dim, *, strategy=None, compute_kernel_config=None):
+def moreh_softmax(input_tensor, dim, compute_kernel_config):
     kernel, _, weights, total = _softmax(input_tensor, dim, compute_kernel_config)
     return multiply(weights, inverse(total, kernel.approximate), kernel)
 
 
 @golden("ttnn.moreh_softmin")
-def moreh_softmin(input_tensor, dim, *, strategy=None, compute_kernel_config=None):
+def moreh_softmin(input_tensor, dim, compute_kernel_config):
     """The largest value is subtracted, as in softmax. So a row that spans more than 88 overflows."""
     kernel, _, weights, total = _softmax(input_tensor, dim, compute_kernel_config, torch.neg)
     return multiply(weights, inverse(total, kernel.approximate), kernel)
 
 
 @golden("ttnn.moreh_logsoftmax")
-def moreh_logsoftmax(input_tensor, dim, *, strategy=None, compute_kernel_config=None):
+def moreh_logsoftmax(input_tensor, dim, compute_kernel_config):
     _, scores, _, total = _softmax(input_tensor, dim, compute_kernel_config)
     return scores - total.log() if scores.dtype == torch.float32 else engine.subtract(scores, total.log().bfloat16())
 
@@ -210,7 +210,7 @@ def _softmax(x: torch.Tensor, dim: int, config, turned=lambda scores: scores):
 
 
 @golden("ttnn.moreh_softmax_backward")
-def moreh_softmax_backward(output_tensor, output_grad_tensor, dim, *, strategy=None, compute_kernel_config=None):
+def moreh_softmax_backward(output_tensor, output_grad_tensor, dim, compute_kernel_config):
     y, grad, kernel = output_tensor, output_grad_tensor, Kernel.of(compute_kernel_config, "HiFi4")
     if kernel.wide or y.dtype != torch.bfloat16:
         y, grad = y.float(), grad.float()
@@ -220,12 +220,12 @@ def moreh_softmax_backward(output_tensor, output_grad_tensor, dim, *, strategy=N
 
 
 @golden("ttnn.moreh_softmin_backward")
-def moreh_softmin_backward(output_tensor, output_grad_tensor, dim, *, strategy=None, compute_kernel_config=None):
+def moreh_softmin_backward(output_tensor, output_grad_tensor, dim, compute_kernel_config):
     return -moreh_softmax_backward(output_tensor, output_grad_tensor, dim, compute_kernel_config=compute_kernel_config)
 
 
 @golden("ttnn.moreh_logsoftmax_backward")
-def moreh_logsoftmax_backward(output_tensor, output_grad_tensor, dim, *, strategy=None, compute_kernel_config=None):
+def moreh_logsoftmax_backward(output_tensor, output_grad_tensor, dim, compute_kernel_config):
     y, grad, kernel = output_tensor, output_grad_tensor, Kernel.of(compute_kernel_config, "HiFi4")
     if kernel.wide or y.dtype != torch.bfloat16:
         grad = grad.float()
@@ -259,7 +259,7 @@ def _scaled(x: torch.Tensor, gamma, beta, shape) -> torch.Tensor:
 
 
 @golden("ttnn.moreh_layer_norm")
-def moreh_layer_norm(input, normalized_dims, eps=1e-5, gamma=None, beta=None, *, mean=None, rstd=None, out):
+def moreh_layer_norm(input, normalized_dims, eps, gamma, beta, mean, rstd, out):
     """Over the last normalized_dims dims. mean and rstd are written if they are given."""
     dims = list(range(-normalized_dims, 0))
     normal, *stats = _normalized(input.float(), dims, eps)
@@ -269,9 +269,8 @@ def moreh_layer_norm(input, normalized_dims, eps=1e-5, gamma=None, beta=None, *,
 
 @golden("ttnn.moreh_layer_norm_backward")
 def moreh_layer_norm_backward(
-    output_grad, input, mean, rstd, normalized_dims, *, gamma=None,
-    input_grad=None, gamma_grad=None, beta_grad=None, out,
-):  # fmt: skip
+    output_grad, input, mean, rstd, normalized_dims, gamma, input_grad, gamma_grad, beta_grad, out
+):
     """The gradients that have a tensor to go into."""
     rank = input.dim() - normalized_dims
     outer, inner = list(range(rank)), list(range(rank, input.dim()))
@@ -289,10 +288,7 @@ def _grouped(x: torch.Tensor, groups: int) -> torch.Tensor:
 
 
 @golden("ttnn.moreh_group_norm")
-def moreh_group_norm(
-    input, num_groups, eps=1e-5, gamma=None, beta=None, *,
-    are_required_outputs=(True, False, False), mean=None, rstd=None, out,
-):  # fmt: skip
+def moreh_group_norm(input, num_groups, eps, gamma, beta, are_required_outputs, mean, rstd, out):
     """[N, C, H, W], normalized over groups of channels. gamma and beta have C elements."""
     normal, *stats = _normalized(_grouped(input, num_groups), [-1], eps)
     y = _scaled(normal.reshape(input.shape), gamma, beta, (-1, 1, 1))
@@ -302,9 +298,8 @@ def moreh_group_norm(
 
 @golden("ttnn.moreh_group_norm_backward")
 def moreh_group_norm_backward(
-    output_grad, input, mean, rstd, num_groups, *, are_required_outputs=(True, False, False),
-    gamma=None, input_grad=None, gamma_grad=None, beta_grad=None, out,
-):  # fmt: skip
+    output_grad, input, mean, rstd, num_groups, are_required_outputs, gamma, input_grad, gamma_grad, beta_grad, out
+):
     grad, stats = output_grad.float(), (len(input), num_groups, 1)
     rstd = rstd.float().reshape(stats)
     normal = (_grouped(input, num_groups) - mean.float().reshape(stats)) * rstd
@@ -315,23 +310,23 @@ def moreh_group_norm_backward(
     return _present(found, [r or g for r, g in zip(are_required_outputs, given)], out)
 
 
-@golden("ttnn.moreh_full")
-def moreh_full(shape, fill_value, device, *, dtype=None, layout=None, out):
+@golden("ttnn.moreh_full", ignores="shape")
+def moreh_full(fill_value, out):
     return constant(fill_value, out)
 
 
-@golden("ttnn.moreh_full_like")
-def moreh_full_like(input, fill_value, dtype=None, layout=None, memory_config=None, *, out):
+@golden("ttnn.moreh_full_like", ignores="input")
+def moreh_full_like(fill_value, out):
     return constant(fill_value, out)
 
 
-@golden("ttnn.moreh_arange")
-def moreh_arange(start=0, end=None, step=1, device=None, *, untilize_out=False, dtype=None, out):
+@golden("ttnn.moreh_arange", ignores="end untilize_out")
+def moreh_arange(start, step, out):
     return (start + step * torch.arange(out.shape[-1], dtype=torch.float64)).reshape(out.shape)
 
 
 @golden("ttnn.moreh_getitem")
-def moreh_getitem(input, index_tensors, index_dims, *, out):
+def moreh_getitem(input, index_tensors, index_dims, out):
     """input[:, i, j, ...] with an index tensor for each of index_dims."""
     at = [slice(None)] * input.dim()
     for index, dim in zip(index_tensors, index_dims, strict=True):
@@ -340,20 +335,16 @@ def moreh_getitem(input, index_tensors, index_dims, *, out):
 
 
 @golden("ttnn.moreh_fold")
-def moreh_fold(
-    input, output=None, output_size=None, kernel_size=None,
-    dilation=(1, 1), padding=(0, 0), stride=(1, 1), memory_config=None,
-):  # fmt: skip
+def moreh_fold(input, output_size, kernel_size, dilation, padding, stride):
     """[N, C * kernel size, places] -> [N, C, H, W]: sums of overlapping patches."""
     how = [tuple(v) for v in (output_size, kernel_size, dilation, padding, stride)]
     return F.fold(input.float(), *how)
 
 
-@golden("ttnn.moreh_sgd")
+@golden("ttnn.moreh_sgd", ignores="param_out momentum_buffer_out")
 def moreh_sgd(
-    param_in, grad, momentum_buffer_in=None, param_out=None, momentum_buffer_out=None, lr=1e-3,
-    momentum=0, dampening=0, weight_decay=0, nesterov=False, *, momentum_initialized,
-):  # fmt: skip
+    param_in, grad, momentum_buffer_in, lr, momentum, dampening, weight_decay, nesterov, momentum_initialized
+):
     """One step of stochastic gradient descent: the parameter, and with momentum its buffer."""
     step = grad.float() + weight_decay * param_in.float()
     if not momentum:

@@ -96,16 +96,7 @@ def _row(weight: torch.Tensor, width: int) -> torch.Tensor:
 
 
 @golden("ttnn.rms_norm")
-def rms_norm(
-    input_tensor,
-    *,
-    epsilon=1e-12,
-    weight=None,
-    bias=None,
-    residual_input_tensor=None,
-    program_config=None,
-    compute_kernel_config=None,
-):
+def rms_norm(input_tensor, epsilon, weight, bias, residual_input_tensor, program_config, compute_kernel_config):
     """x / rms(x) * weight over the last dimension, [..., H] -> [..., H]; x is input + residual."""
     kernel = Kernel.of(compute_kernel_config, "HiFi4", approximate=True)
     x = _sum(input_tensor, residual_input_tensor, kernel)
@@ -113,43 +104,14 @@ def rms_norm(
     return _scaled(normed, weight, bias, kernel)
 
 
-@golden("ttnn.experimental.dit_rms_norm_unary_fused")
-def dit_rms_norm_unary_fused(
-    input_tensor,
-    epsilon=1e-5,
-    weight=None,
-    bias=None,
-    residual_input_tensor=None,
-    *,
-    program_config=None,
-    compute_kernel_config=None,
-    activation=None,
-):
+@golden("ttnn.experimental.dit_rms_norm_unary_fused", passes=rms_norm)
+def dit_rms_norm_unary_fused(activation, **others):
     """rms_norm, and an activation of it in float32."""
-    normed = rms_norm(
-        input_tensor,
-        epsilon=epsilon,
-        weight=weight,
-        bias=bias,
-        residual_input_tensor=residual_input_tensor,
-        program_config=program_config,
-        compute_kernel_config=compute_kernel_config,
-    )
-    return activate(normed.float(), activation)
+    return activate(rms_norm(**others).float(), activation)
 
 
 @golden("ttnn.layer_norm")
-def layer_norm(
-    input_tensor,
-    *,
-    epsilon=1e-12,
-    weight=None,
-    bias=None,
-    residual_input_tensor=None,
-    program_config=None,
-    recip_tensor=None,
-    compute_kernel_config=None,
-):
+def layer_norm(input_tensor, epsilon, weight, bias, residual_input_tensor, program_config, compute_kernel_config):
     """(x - mean) / std * weight + bias over the last dimension, [..., H] -> [..., H]; x is input + residual."""
     kernel = Kernel.of(compute_kernel_config, "HiFi4", wide=True)
     x = _sum(input_tensor, residual_input_tensor, kernel)
@@ -160,16 +122,7 @@ def layer_norm(
 
 @golden("ttnn.rms_norm_pre_all_gather")
 def rms_norm_pre_all_gather(
-    input_tensor,
-    *,
-    dtype=None,
-    residual_input_tensor=None,
-    program_config=None,
-    use_2d_core_grid=None,
-    fast_and_approximate_mode=False,
-    compute_kernel_config=None,
-    configs=None,
-    rewrite,
+    input_tensor, residual_input_tensor, program_config, compute_kernel_config, configs, rewrite
 ):
     """Each row's sum of squares, [..., H] -> [..., 32]: one tile, the sum in its first column.
 
@@ -186,19 +139,7 @@ def rms_norm_pre_all_gather(
 
 
 @golden("ttnn.rms_norm_post_all_gather")
-def rms_norm_post_all_gather(
-    input_tensor,
-    stats,
-    *,
-    epsilon=1e-12,
-    weight=None,
-    bias=None,
-    program_config=None,
-    dtype=None,
-    use_2d_core_grid=None,
-    compute_kernel_config=None,
-    configs=None,
-):
+def rms_norm_post_all_gather(input_tensor, stats, epsilon, weight, bias, compute_kernel_config, configs):
     """The norm of a chip's columns [..., H] with every chip's statistics [..., 32 * chips]."""
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
     (square,) = _gathered(stats, 1, input_tensor.shape[-1], configs, kernel)
@@ -224,16 +165,7 @@ def _gathered(stats: torch.Tensor, tiles: int, width: int, configs, kernel: Kern
 
 @golden("ttnn.layer_norm_pre_all_gather")
 def layer_norm_pre_all_gather(
-    input_tensor,
-    *,
-    dtype=None,
-    residual_input_tensor=None,
-    program_config=None,
-    recip_tensor=None,
-    fast_and_approximate_mode=False,
-    compute_kernel_config=None,
-    configs=None,
-    rewrite,
+    input_tensor, residual_input_tensor, program_config, compute_kernel_config, configs, rewrite
 ):
     """Each row's sum of squares and its sum, [..., H] -> [..., 64]: the first columns of two tiles.
 
@@ -252,18 +184,7 @@ def layer_norm_pre_all_gather(
 
 
 @golden("ttnn.layer_norm_post_all_gather")
-def layer_norm_post_all_gather(
-    input_tensor,
-    stats,
-    *,
-    epsilon=1e-12,
-    weight=None,
-    bias=None,
-    program_config=None,
-    dtype=None,
-    compute_kernel_config=None,
-    configs=None,
-):
+def layer_norm_post_all_gather(input_tensor, stats, epsilon, weight, bias, compute_kernel_config, configs):
     """The norm of a chip's columns [..., H] with every chip's statistics [..., 64 * chips]."""
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
     square, mean = _gathered(stats, 2, input_tensor.shape[-1], configs, kernel)
@@ -294,24 +215,8 @@ def _by_channel(x: torch.Tensor | None, channels: int, cores: int | None) -> tor
     return x.float().reshape(fitting[0], -1)[:, : channels // fitting[0]].flatten()
 
 
-@golden("ttnn.group_norm")
-def group_norm(
-    input_tensor,
-    *,
-    num_groups,
-    epsilon=1e-12,
-    input_mask=None,
-    weight=None,
-    bias=None,
-    dtype=None,
-    core_grid=None,
-    inplace=True,
-    output_layout=None,
-    num_out_blocks=None,
-    negative_mask=None,
-    use_welford=False,
-    configs=None,
-):
+@golden("ttnn.group_norm", ignores="inplace input_mask negative_mask num_out_blocks")
+def group_norm(input_tensor, num_groups, epsilon, weight, bias, configs):
     """x [N, 1, H * W, C]: each image's groups of C / num_groups channels get mean 0 and deviation 1.
 
     The masks tell the kernel the columns of each group. They change no value.

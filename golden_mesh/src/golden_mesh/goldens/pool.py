@@ -53,27 +53,9 @@ def _padded(x: torch.Tensor, kernel, stride, padding, dilation, ceil_mode: bool,
 
 @golden("ttnn.max_pool2d")
 def max_pool2d(
-    input_tensor,
-    batch_size,
-    input_h,
-    input_w,
-    channels,
-    kernel_size,
-    stride,
-    padding,
-    dilation,
-    ceil_mode=False,
-    *,
-    dram_slice_config=None,
-    applied_shard_scheme=None,
-    deallocate_input=False,
-    reallocate_halo_output=True,
-    return_indices=False,
-    dtype=None,
-    output_layout=None,
-    config_tensor_in_dram=False,
-    out,
-):
+    input_tensor, batch_size, input_h, input_w, channels, kernel_size, stride, padding, dilation, ceil_mode,
+    return_indices, out,
+):  # fmt: skip
     """The largest value of each window, and with return_indices where it is: row * input_w + column."""
     x = _planes(input_tensor, batch_size, input_h, input_w, channels)
     x, (below, right) = _padded(x, kernel_size, stride, padding, dilation, ceil_mode, -torch.inf)
@@ -88,28 +70,9 @@ def max_pool2d(
 
 @golden("ttnn.avg_pool2d")
 def avg_pool2d(
-    input_tensor,
-    batch_size,
-    input_h,
-    input_w,
-    channels,
-    kernel_size,
-    stride,
-    padding,
-    ceil_mode=False,
-    count_include_pad=True,
-    divisor_override=None,
-    *,
-    dram_slice_config=None,
-    applied_shard_scheme=None,
-    deallocate_input=False,
-    reallocate_halo_output=True,
-    dtype=None,
-    output_layout=None,
-    compute_kernel_config=None,
-    config_tensor_in_dram=False,
-    out,
-):
+    input_tensor, batch_size, input_h, input_w, channels, kernel_size, stride, padding, ceil_mode, count_include_pad,
+    divisor_override, compute_kernel_config, out,
+):  # fmt: skip
     """Each window's sum, divided by its size. With count_include_pad the padding counts."""
     x = _planes(input_tensor, batch_size, input_h, input_w, channels)
     how = (kernel_size, stride, padding, (1, 1), ceil_mode)
@@ -137,20 +100,7 @@ def _averages(x, size, stride, counts, kernel: Kernel) -> torch.Tensor:
 
 
 def _adaptive(average: bool):
-    def function(
-        input_tensor,
-        batch_size,
-        input_h,
-        input_w,
-        channels,
-        output_size,
-        *,
-        dram_slice_config=None,
-        applied_shard_scheme=None,
-        deallocate_input=False,
-        reallocate_output=True,
-        out,
-    ):
+    def function(input_tensor, batch_size, input_h, input_w, channels, output_size, out):
         """torch's windows. A mean of unequal ones is rounded once."""
         x = _planes(input_tensor, batch_size, input_h, input_w, channels)
         if not average:
@@ -169,7 +119,7 @@ golden("ttnn.adaptive_max_pool2d")(_adaptive(False))
 
 
 @golden("ttnn.upsample")
-def upsample(input_tensor, scale_factor, *, mode="nearest"):
+def upsample(input_tensor, scale_factor, mode):
     """[N, H, W, C] -> [N, H * scale, W * scale, C]. Bilinear coordinates are those of the pixels' centers."""
     scale = scale_factor if isinstance(scale_factor, (int, float)) else tuple(scale_factor)
     how = {"align_corners": False} if mode == "bilinear" else {}
@@ -178,16 +128,7 @@ def upsample(input_tensor, scale_factor, *, mode="nearest"):
 
 
 @golden("ttnn.grid_sample")
-def grid_sample(
-    input_tensor,
-    grid,
-    *,
-    mode="bilinear",
-    padding_mode="zeros",
-    align_corners=False,
-    use_precomputed_grid=False,
-    batch_output_channels=False,
-):
+def grid_sample(input_tensor, grid, mode, padding_mode, align_corners, use_precomputed_grid, batch_output_channels):
     """x [N, H, W, C] at grid [N, H', W', 2 * K] -> [N, H', W' * K, C], or [N, H', W', C * K].
 
     A place is (column, row), from -1 to 1; K places lie side by side.
@@ -202,21 +143,8 @@ def grid_sample(
     return found.reshape(batch, height, width, -1) if batch_output_channels else found
 
 
-@golden("ttnn.fold")
-def fold(
-    input,
-    stride_h,
-    stride_w,
-    use_transpose_as_fold=False,
-    output_shape=None,
-    padding=(0, 0),
-    grid_size=None,
-    override_memory_config=None,
-    collapse_output=False,
-    *,
-    configs,
-    out,
-):
+@golden("ttnn.fold", ignores="output_shape collapse_output")
+def fold(input, stride_h, stride_w, use_transpose_as_fold, padding, configs, out):
     """[N, H, W, C] -> [N, H / stride_h, W / stride_w, stride_h * stride_w * C]: neighbors become channels.
 
     - padding: [height, width], [top, bottom, left, right], or those and [channels before, channels after].
@@ -244,7 +172,7 @@ ONE = 1 << 16  # rotate's kernels have coordinates in fixed point
 
 
 @golden("ttnn.rotate")
-def rotate(input_tensor, angle, *, center=None, fill=0.0, expand=False, interpolation_mode="nearest"):
+def rotate(input_tensor, angle, center, fill, expand, interpolation_mode):
     """Images [N, H, W, C] turned by `angle` degrees against the clock. Outside of them is `fill`.
 
     center: (x, y) from the image's corner, so the middle of 16 pixels is 8 (ttnn's page says 7.5).

@@ -24,7 +24,7 @@ def _dims(x: torch.Tensor, dim) -> tuple[int, ...]:
 def _reduction(function) -> callable:
     """function(x, dims, keepdim, scalar). Beside bfloat16 the chip cuts the scalar."""
 
-    def op(input_tensor, dim=None, keepdim=False, *, scalar=1.0, fast_and_approximate_mode=False, output_layout=None):
+    def op(input_tensor, dim, keepdim, scalar):
         return function(input_tensor, _dims(input_tensor, dim), keepdim, scalar)
 
     return op
@@ -40,7 +40,7 @@ def _factor(number: float, dtype: torch.dtype) -> float:
 def _extreme(function, opposite) -> callable:
     """A negative scalar turns max into min and min into max: the library scales before it compares."""
 
-    def op(input_tensor, dim=None, keepdim=False, *, scalar=1.0, fast_and_approximate_mode=False, output_layout=None):
+    def op(input_tensor, dim, keepdim, scalar):
         chosen = function if scalar >= 0 else opposite
         return _reduction(chosen)(input_tensor, dim, keepdim, scalar=scalar)
 
@@ -110,7 +110,7 @@ golden("ttnn.min")(_extreme(_scaled(_smallest), _scaled(_largest)))
 
 
 def _spread(function, power: int) -> callable:
-    def op(input_tensor, dim=None, keepdim=False, *, scalar=1.0, correction=True, compute_kernel_config=None):
+    def op(input_tensor, dim, keepdim, scalar, correction):
         """Divide by the number of elements, less one if `correction`. The scalar scales x."""
         spread = torch.var(input_tensor.float(), _dims(input_tensor, dim), correction=int(correction), keepdim=keepdim)
         return function(spread) * abs(scalar) ** power
@@ -137,7 +137,7 @@ def std_hw(input_tensor):
 
 
 @golden("ttnn.prod")
-def prod(input_tensor, dim=None, keepdim=False, *, out):
+def prod(input_tensor, dim, keepdim, out):
     """Along dim, for bfloat16 in a bfloat16 dest, or of the whole tensor."""
     if dim is None:
         return input_tensor.double().prod().float().reshape(out.shape)
@@ -150,13 +150,13 @@ def prod(input_tensor, dim=None, keepdim=False, *, out):
 
 
 @golden("ttnn.argmax")
-def argmax(input_tensor, dim=None, keepdim=False, *, enable_secondary_dm=None):
+def argmax(input_tensor, dim, keepdim):
     """The place of the largest value: the first of equal values."""
     return torch.argmax(input_tensor, dim, keepdim)
 
 
-@golden("ttnn.topk")
-def topk(input_tensor, k=32, dim=-1, largest=True, sorted=True, *, indices_tensor=None, stable=False):
+@golden("ttnn.topk", ignores="sorted")
+def topk(input_tensor, k, dim, largest, indices_tensor, stable):
     """The k largest values and their places, or the labels of indices_tensor there.
 
     If `stable`, equal values keep their order.
@@ -187,7 +187,7 @@ def _keys(x: torch.Tensor) -> torch.Tensor:
 
 
 @golden("ttnn.experimental.topk_router_gpt")
-def topk_router_gpt(input_tensor, *, weight_tensor, bias_tensor, k=4, num_experts=128):
+def topk_router_gpt(input_tensor, weight_tensor, bias_tensor, k, num_experts):
     """The places of the k largest logits [B, k], and their softmax. The logits are rounded to bfloat16 before."""
     logits = input_tensor.float() @ weight_tensor.float() + bias_tensor.float()
     values, experts = logits[:, :num_experts].bfloat16().float().topk(k)
@@ -202,12 +202,12 @@ def _accumulated(accumulate: Callable, x: torch.Tensor, dim: int, dtype, reverse
 
 
 @golden("ttnn.cumsum")
-def cumsum(input, dim, *, dtype=None, reverse_order=False, disable_compensated_sum=None):
+def cumsum(input, dim, dtype=None, reverse_order=False):
     return _accumulated(torch.cumsum, input, dim, dtype, reverse_order)
 
 
 @golden("ttnn.cumprod")
-def cumprod(input_tensor, dim, *, dtype=None, reverse_order=False):
+def cumprod(input_tensor, dim, dtype, reverse_order):
     return _accumulated(torch.cumprod, input_tensor, dim, dtype, reverse_order)
 
 
@@ -236,14 +236,14 @@ def moe(input_tensor, expert_mask_tensor, topk_mask_tensor, k):
 
 
 @golden("ttnn.experimental.fast_reduce_nc_split")
-def fast_reduce_nc_split(input, *, dim, split_output_width, compute_kernel_config=None):
+def fast_reduce_nc_split(input, dim, split_output_width, compute_kernel_config):
     """fast_reduce_nc over one dimension, cut at a column."""
     total = sum_of_outer(input, [dim], compute_kernel_config)
     return total[..., :split_output_width], total[..., split_output_width:]
 
 
 @golden("ttnn.experimental.fast_reduce_nc")
-def fast_reduce_nc(input, *, dims, compute_kernel_config=None, out):
+def fast_reduce_nc(input, dims, compute_kernel_config, out):
     """Sums over dimensions before the last two. The result has whole tiles."""
     total = sum_of_outer(input, dims, compute_kernel_config)
     return F.pad(total, [0, out.shape[-1] - total.shape[-1], 0, out.shape[-2] - total.shape[-2]])
@@ -264,14 +264,14 @@ def sum_of_outer(x: torch.Tensor, dims, compute_kernel_config) -> torch.Tensor:
     return x
 
 
-@golden("ttnn.gather")
-def gather(input, dim, index, *, sparse_grad=False):
+@golden("ttnn.gather", ignores="sparse_grad")
+def gather(input, dim, index):
     """input's elements at `index` along dim."""
     return input.gather(dim, index.long())
 
 
 @golden("ttnn.plus_one", writes="input_tensor")
-def plus_one(input_tensor, sub_core_grids=None, skip_negative_entries=False):
+def plus_one(input_tensor, skip_negative_entries):
     """Add one in place. With skip_negative_entries the largest int32 stays, too: its successor is negative."""
     if skip_negative_entries:
         input_tensor += (input_tensor >= 0) & (input_tensor < 2**31 - 1)
@@ -295,7 +295,7 @@ for _user, _generator in enumerate(_generators):
 
 
 @golden("ttnn.sampling")
-def sampling(input_values_tensor, input_indices_tensor, k, p, temp, *, seed=None, out):
+def sampling(input_values_tensor, input_indices_tensor, k, p, temp, seed, out):
     """values and their token ids [1, 1, B, W]; k, p and 1/temperature [B] -> a token id for each user.
 
     The candidates are the fewest of the k largest with probabilities of more than p together.
@@ -316,7 +316,7 @@ def sampling(input_values_tensor, input_indices_tensor, k, p, temp, *, seed=None
 
 
 @golden("ttnn.manual_seed")
-def manual_seed(seeds=0, *, device=None, user_ids=None, out):
+def manual_seed(seeds, user_ids=None, *, out):
     """Seed the random numbers of all users, or of `user_ids`. The tensor that the op returns has no meaning."""
     if user_ids is None:
         users = range(USERS)

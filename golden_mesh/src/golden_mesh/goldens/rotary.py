@@ -47,9 +47,7 @@ def _per_user(table: torch.Tensor) -> torch.Tensor:
 
 
 @golden("ttnn.experimental.rotary_embedding_llama", stacks="input_tensor")
-def rotary_embedding_llama(
-    input_tensor, cos_cache, sin_cache, trans_mat, *, is_decode_mode=False, compute_kernel_config=None
-):
+def rotary_embedding_llama(input_tensor, cos_cache, sin_cache, trans_mat, is_decode_mode, compute_kernel_config):
     """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [B, heads, S, dim], cos [1, 1, >= S, dim]."""
     matrix, kernel = _matrix(trans_mat), _kernel(compute_kernel_config)
     if is_decode_mode:
@@ -60,7 +58,7 @@ def rotary_embedding_llama(
 
 @golden("ttnn.experimental.rotary_embedding_llama_fused_qk", stacks="q_input_tensor k_input_tensor")
 def rotary_embedding_llama_fused_qk(
-    q_input_tensor, k_input_tensor, cos_cache, sin_cache, trans_mat, *, compute_kernel_config=None
+    q_input_tensor, k_input_tensor, cos_cache, sin_cache, trans_mat, compute_kernel_config
 ):
     """q [1, B, heads, dim], k [1, B, kv heads, dim], cos [1, 2B, 1, dim]: B entries for q's cores, then B for
     k's.
@@ -74,7 +72,7 @@ def rotary_embedding_llama_fused_qk(
 
 
 @golden("ttnn.experimental.rotary_embedding_hf")
-def rotary_embedding_hf(input_tensor, cos_cache, sin_cache, *, is_decode_mode=False, compute_kernel_config=None):
+def rotary_embedding_hf(input_tensor, cos_cache, sin_cache, is_decode_mode=False, *, compute_kernel_config):
     """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [1, heads, S, dim], cos [1, 1, >= S, dim]."""
     if is_decode_mode:
         cos, sin = _per_user(cos_cache), _per_user(sin_cache)
@@ -86,7 +84,7 @@ def rotary_embedding_hf(input_tensor, cos_cache, sin_cache, *, is_decode_mode=Fa
 
 
 @golden("ttnn.experimental.rotary_embedding")
-def rotary_embedding(input_tensor, cos_cache, sin_cache, token_index=None, *, compute_kernel_config=None, out):
+def rotary_embedding(input_tensor, cos_cache, sin_cache, token_index, compute_kernel_config, out):
     """x [B, heads, S, dim], cos [1, 1, >= S, dim], pairs as Hugging Face lays them out -> S padded to a tile.
 
     With a token_index, that row of cos rotates all of x [1, heads, users, dim]. The rows that fill the last

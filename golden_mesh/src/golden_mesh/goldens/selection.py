@@ -12,12 +12,12 @@ from golden_mesh.registry import golden
 
 
 @golden("ttnn.tril")
-def tril(input_tensor, *, diagonal=0):
+def tril(input_tensor, diagonal):
     return torch.tril(input_tensor, diagonal)
 
 
 @golden("ttnn.triu")
-def triu(input_tensor, *, diagonal=0):
+def triu(input_tensor, diagonal):
     return torch.triu(input_tensor, diagonal)
 
 
@@ -28,7 +28,7 @@ def index_fill(input, dim, index, value):
 
 
 @golden("ttnn.indexed_fill")
-def indexed_fill(batch_id, input_tensor_a, input_tensor_b, *, dim=0):
+def indexed_fill(batch_id, input_tensor_a, input_tensor_b, dim):
     """a with b's parts at the places along dim that batch_id names. The last of equal places counts."""
     result = input_tensor_a.clone()
     for part, place in enumerate(batch_id.flatten().tolist()):
@@ -42,7 +42,7 @@ def scatter_add(input, dim, index, src):
 
 
 @golden("ttnn.scatter")
-def scatter(input, dim, index, src, *, reduce=None):
+def scatter(input, dim, index, src, reduce=None):
     if reduce is not None:
         raise GoldenError(f"ttnn.scatter with reduce={reduce!r} has no golden")
     return input.scatter(dim, index.long(), src)
@@ -66,32 +66,32 @@ def _channels(index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return index.long().unsqueeze(-1).expand(-1, -1, x.shape[-1])
 
 
-@golden("ttnn.sort")
-def sort(input_tensor, dim=-1, descending=False, stable=False):
+@golden("ttnn.sort", ignores="stable")
+def sort(input_tensor, dim, descending):
     """Sorted values and their places. Equal values keep their order, which a chip does only if `stable`."""
     return torch.sort(input_tensor, dim=dim, descending=descending, stable=True)
 
 
-@golden("ttnn.experimental.isin")
-def isin(elements, test_elements, *, assume_unique=False, invert=False):
+@golden("ttnn.experimental.isin", ignores="assume_unique")
+def isin(elements, test_elements, invert):
     return torch.isin(elements, test_elements, invert=invert)
 
 
-@golden("ttnn.fill_rm")
-def fill_rm(N, C, H, W, hOnes, wOnes, any, val_hi, val_lo):
+@golden("ttnn.fill_rm", ignores="any")
+def fill_rm(N, C, H, W, hOnes, wOnes, val_hi, val_lo):
     """[N, C, H, W] of val_lo, with val_hi in the first hOnes rows of the first wOnes columns."""
     result = torch.full((N, C, H, W), float(val_lo))
     result[..., :hOnes, :wOnes] = val_hi
     return result
 
 
-@golden("ttnn.fill_ones_rm")
-def fill_ones_rm(N, C, H, W, hOnes, wOnes, any):
-    return fill_rm(N, C, H, W, hOnes, wOnes, any, 1.0, 0.0)
+@golden("ttnn.fill_ones_rm", ignores="any")
+def fill_ones_rm(N, C, H, W, hOnes, wOnes):
+    return fill_rm(N, C, H, W, hOnes, wOnes, 1.0, 0.0)
 
 
 @golden("ttnn.nonzero")
-def nonzero(input_tensor, *, out):
+def nonzero(input_tensor, out):
     """How many elements are not zero, [1, 1, 1, 8], and where: [1, 1, 1, 4 * elements], four indices each.
 
     The rest of both tensors is undefined on a chip. Here it is the largest uint32.
@@ -102,10 +102,8 @@ def nonzero(input_tensor, *, out):
     return tuple(F.pad(part, (0, slot.shape[-1] - len(part)), value=2**32 - 1).view(slot.shape) for part, slot in parts)
 
 
-@golden("ttnn.embedding")
-def embedding(
-    input_tensor, weight, *, padding_idx=None, layout=None, dtype=None, embeddings_type=ttnn.EmbeddingsType.GENERIC, out
-):
+@golden("ttnn.embedding", ignores="padding_idx")
+def embedding(input_tensor, weight, embeddings_type, out):
     """The row of weight [..., V, H] for each of the ids, in the op's result shape.
 
     The type BINARY has two rows: every id other than 0 means the second row. The other types change no value.

@@ -59,7 +59,7 @@ def _weights(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool) -> torch.T
 
 
 @golden("ttnn.softmax")
-def softmax(input_tensor, dim=-1, *, numeric_stable=True, compute_kernel_config=None, out=None):
+def softmax(input_tensor, dim=-1, numeric_stable=True, compute_kernel_config=None, out=None):
     """Over the last of up to four dims. Others have another kernel: its default exp is exact, and it always subtracts
     the maximum.
     """
@@ -70,9 +70,7 @@ def softmax(input_tensor, dim=-1, *, numeric_stable=True, compute_kernel_config=
 
 
 @golden("ttnn.softmax_in_place", writes="input_tensor")
-def softmax_in_place(
-    input_tensor, dim=-1, *, program_config=None, numeric_stable=True, compute_kernel_config=None, store
-):
+def softmax_in_place(input_tensor, dim, numeric_stable, compute_kernel_config, store):
     kernel = _kernel(compute_kernel_config, input_tensor)
     input_tensor.copy_(store(_normalized(input_tensor, dim, kernel, numeric_stable)))
 
@@ -122,9 +120,7 @@ def _attention(x, scale, mask, kernel: Kernel, stable: bool) -> torch.Tensor:
 
 
 @golden("ttnn.scale_mask_softmax")
-def scale_mask_softmax(
-    input_tensor, scale=None, mask=None, *, is_causal_mask=False, numeric_stable=True, compute_kernel_config=None
-):
+def scale_mask_softmax(input_tensor, scale, mask, is_causal_mask, numeric_stable=True, compute_kernel_config=None):
     """softmax(x * scale + mask) over the last dimension of x [B, heads, S, W]."""
     kernel = _kernel(compute_kernel_config, input_tensor)
     return _attention(input_tensor, scale, _mask(input_tensor, mask, is_causal_mask), kernel, numeric_stable)
@@ -132,15 +128,7 @@ def scale_mask_softmax(
 
 @golden("ttnn.scale_mask_softmax_in_place", writes="input_tensor")
 def scale_mask_softmax_in_place(
-    input_tensor,
-    scale=None,
-    mask=None,
-    *,
-    program_config=None,
-    is_causal_mask=False,
-    numeric_stable=False,
-    compute_kernel_config=None,
-    store,
+    input_tensor, scale, mask, program_config, is_causal_mask, numeric_stable, compute_kernel_config=None, *, store
 ):
     kernel = _kernel(compute_kernel_config, input_tensor)
     mask = _mask(input_tensor, mask, is_causal_mask, program_config)
@@ -148,9 +136,7 @@ def scale_mask_softmax_in_place(
 
 
 @golden("ttnn.scale_causal_mask_hw_dims_softmax_in_place", writes="input_tensor")
-def scale_causal_mask_hw_dims_softmax_in_place(
-    input_tensor, scale=None, mask=None, *, program_config=None, numeric_stable=False, compute_kernel_config=None, store
-):
+def scale_causal_mask_hw_dims_softmax_in_place(input_tensor, scale, mask, numeric_stable, compute_kernel_config, store):
     """One mask [1, 1, S, W] serves all users and heads of x [B, heads, S, W]."""
     kernel = _kernel(compute_kernel_config, input_tensor)
     input_tensor.copy_(store(_attention(input_tensor, scale, mask, kernel, numeric_stable)))
@@ -161,7 +147,7 @@ def _scale(head_size: int | None) -> float:
 
 
 @golden("ttnn.transformer.attention_softmax")
-def attention_softmax(tensor, *, head_size=None, attention_mask=None, causal_mask=False, program_config=None):
+def attention_softmax(tensor, head_size, attention_mask, causal_mask):
     """softmax(x / sqrt(head_size) + mask). Without a mask the scale is a separate op."""
     if attention_mask is not None:
         return scale_mask_softmax(tensor, _scale(head_size), attention_mask, is_causal_mask=causal_mask)
@@ -170,7 +156,7 @@ def attention_softmax(tensor, *, head_size=None, attention_mask=None, causal_mas
 
 
 @golden("ttnn.transformer.attention_softmax_", writes="tensor")
-def attention_softmax_(tensor, *, head_size=None, attention_mask=None, causal_mask=False, program_config=None, store):
+def attention_softmax_(tensor, head_size, attention_mask, causal_mask, program_config, store):
     scale_mask_softmax_in_place(
         tensor,
         _scale(head_size),

@@ -36,9 +36,9 @@ def checks(*ops: str) -> Callable:
     return register
 
 
-def check(golden: Golden, args: tuple, kwargs: Arguments) -> None:
+def check(golden: Golden, given: Arguments) -> None:
     """Raise HazardError if hardware is known to compute the call wrongly."""
-    op, given = golden.name, dict(zip(golden.names, args)) | kwargs
+    op = golden.name
     config = given.get("compute_kernel_config") or given.get("compute_config")
     if config is not None:
         _kernel_config(op, config, given.values())

@@ -5,7 +5,8 @@ from typing import Any, Callable, Iterable
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from golden_mesh.signatures import named, overloads
+from golden_mesh.registry import Form
+from golden_mesh.signatures import overloads
 
 # Operations that take tensors on the host. Each was tried. The others fail: 283 operations of ttnn 0.81.1 end the
 # process with a segmentation fault, and ttnn.pad returns its input.
@@ -75,19 +76,15 @@ def substitute(value: Any, kind: type, replace: Callable) -> Any:
 GIVEN = "given"  # in place of a tensor that an operation writes and does not read
 
 
-def without_outputs(function: Callable, args: tuple, kwargs: dict, may_be: Callable[[Any], bool]) -> tuple:
-    """Return (args, kwargs) with GIVEN in place of outputs: tensors that the library may also make by itself, because
+def without_outputs(given: dict, form: Form, may_be: Callable[[Any], bool]) -> dict:
+    """Return the arguments with GIVEN in place of outputs: tensors that the library may also make by itself, because
     their parameter's default is None. Of a tensor given twice the last one is the output.
 
     may_be: whether the call returned the tensor, and nothing was in it before.
     """
-    found = {}
-    for place, value, default in named(function, args, kwargs).values():
-        if default is None and on_device(value) and may_be(value):
-            found[value.buffer_address()] = place
-    outputs = set(found.values())
-    args = tuple([GIVEN if place in outputs else value for place, value in enumerate(args)])
-    return args, {name: GIVEN if name in outputs else value for name, value in kwargs.items()}
+    places = [name for name in form.parameters if name in given and form.parameters[name].default is None]
+    found = {given[n].buffer_address(): n for n in places if on_device(given[n]) and may_be(given[n])}
+    return given | dict.fromkeys(found.values(), GIVEN)
 
 
 def host_tensor_refused(operation, args: tuple, kwargs: dict) -> GoldenError:

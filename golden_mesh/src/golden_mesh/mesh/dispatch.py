@@ -105,8 +105,8 @@ def call(operation, *args, **kwargs):
     name = operation.python_fully_qualified_name
     if _depth.inside or not computing:
         return _library_call(operation, args, kwargs)
-    given = (*args, *kwargs.values())
-    meshes.check_all_open(given)
+    values = (*args, *kwargs.values())
+    meshes.check_all_open(values)
     if sub_devices_loaded:
         args, kwargs = substitute((args, kwargs), ttnn.SubDeviceId, lambda _: ttnn.SubDeviceId(0))
     if name in HANDLERS:
@@ -119,19 +119,22 @@ def call(operation, *args, **kwargs):
         return REAL_CALL(operation, *args, **kwargs)
 
     golden = GOLDENS.get(name)
-    tensors = tensors_in(given)
+    tensors = tensors_in(values)
     inputs = [t for t in tensors if on_device(t)]
     if golden is None and inputs:
         raise missing(name)
     if len(inputs) < len(tensors) and name not in ON_HOST:
         raise host_tensor_refused(operation, args, kwargs)
     slots = {identity(t): slot_of(t) for t in inputs}  # before the call: an op may free or move its inputs
-    if golden is not None:
-        hazard_checks.check(golden, args, kwargs)
-        config_fields.check(name, given)
+    form = golden and golden.form(operation.function, args, kwargs)
+    given = form.given(args, kwargs) if form else {}
+    if form:
+        hazard_checks.check(golden, given)
+        config_fields.check(name, values)
     device = inputs[0].device() if inputs else None
-    chooses = golden is not None and "chip" in golden.wants and kwargs.get("program_config") is None
-    chip = {"chip": buffers.chip_of(device)} if chooses else {}  # before the call, as the library chooses its program
+    chip = None
+    if form and "chip" in golden.wants and given.get("program_config") is None:
+        chip = buffers.chip_of(device)  # before the call, as the library chooses its program
     for slot in slots.values():
         if len(slot.devices) < device.get_num_devices():
             raise GoldenError(
@@ -161,13 +164,15 @@ def call(operation, *args, **kwargs):
     _note(operation, outputs, written, addresses)
     if golden is None:
         raise missing(name)
+    if form is None:
+        raise GoldenError(f"the golden of {name} does not know this call: ttnn declares no such overload")
     if programs is not None and device.num_program_cache_entries() != programs:
         traces.refuse(f"{name} compiled a new program", "run the same calls once before capturing")
 
     if any(s.address in addresses for s in written) and not (golden.writes or golden.view):
         places = {_place(s) for s in written if 0 not in s.shape}
         unwritten = {tensor for tensor, s in slots.items() if _place(s) in places and memory.is_unknown(s)}
-        args, kwargs = without_outputs(operation.function, args, kwargs, lambda x: identity(x) in unwritten)
+        given = without_outputs(given, form, lambda x: identity(x) in unwritten)
     read: dict[Slot, None] = {}  # in order
 
     def slot(tensor):
@@ -179,17 +184,18 @@ def call(operation, *args, **kwargs):
         return found
 
     try:
-        golden_args, golden_kwargs = golden.arguments(args, kwargs, operation.function)
+        arguments = golden.arguments(form, operation.function, given)
     except TypeError as error:
         raise GoldenError(f"the golden of {name} does not know this call: {error}") from None
     if "configs" in golden.wants:
-        given = golden.by_name(golden_args, golden_kwargs)
-        configs = {n: t.memory_config() for n, t in given.items() if on_device(t)}
-        golden_kwargs = golden_kwargs | chip | {"configs": configs | {"out": outputs[0].memory_config()}}
+        configs = {n: t.memory_config() for n, t in arguments.items() if on_device(t)}
+        arguments["configs"] = configs | {"out": outputs[0].memory_config()}
+    if "chip" in golden.wants:
+        arguments["chip"] = chip
     if golden.view and _place(written[0]) == _place(next(iter(slots.values()))):
         return result  # the input's memory under another shape: nothing was computed
-    args, kwargs = substitute(golden_args, ttnn.Tensor, slot), substitute(golden_kwargs, ttnn.Tensor, slot)
-    step = Step(golden, args, kwargs, tuple(read), written)
+    arguments = substitute(arguments, ttnn.Tensor, slot)
+    step = Step(golden, arguments, tuple(read), written, given.get("cluster_axis"))
     if traces.capturing:
         known = {_place(s) for s in slots.values()}
         for s in written:  # memory is allocated now; the value comes with the trace's execution

@@ -24,20 +24,15 @@ class Step:
     """One op with slots in place of its tensors. It can be computed again at any later time."""
 
     golden: Golden
-    args: tuple
-    kwargs: dict
+    arguments: dict[str, object]  # of the golden's function, by name
     inputs: tuple[Slot, ...]  # each once
     outputs: tuple[Slot, ...]
-
-    @cached_property
-    def bound(self) -> dict[str, object]:
-        """The arguments by the names of the golden's parameters."""
-        return self.golden.by_name(self.args, self.kwargs)
+    axis: int | None = None  # of the mesh, for a collective along it
 
     @cached_property
     def tensors(self) -> dict[str, Slot]:
-        """Those of `bound` that are tensors."""
-        return {name: value for name, value in self.bound.items() if isinstance(value, Slot)}
+        """The arguments that are tensors."""
+        return {name: value for name, value in self.arguments.items() if isinstance(value, Slot)}
 
     @cached_property
     def targets(self) -> list[Slot]:
@@ -57,32 +52,27 @@ class Step:
         return frozenset(self.tensors[name] for name in self.golden.codes if name in self.tensors).difference(others)
 
     @cached_property
-    def _places(self) -> tuple[list, list] | None:
-        """Positions and names of the arguments that are tensors, each with the index of its input. None: a list, tuple
-        or dict among the arguments holds tensors.
+    def _places(self) -> list[tuple[str, int]] | None:
+        """Names of the arguments that are tensors, each with the index of its input. None: a list, tuple or dict among
+        the arguments holds tensors.
         """
         nested: list[Slot] = []
         index = {slot: i for i, slot in enumerate(self.inputs)}
-        found: tuple[list, list] = [], []
-        for places, named in zip(found, (enumerate(self.args), self.kwargs.items())):
-            for place, value in named:
-                if type(value) is Slot:
-                    places.append((place, index[value]))
-                elif type(value) in (list, tuple, dict):
-                    substitute(value, Slot, nested.append)
-        return None if nested else found
+        for value in self.arguments.values():
+            if type(value) in (list, tuple, dict):
+                substitute(value, Slot, nested.append)
+        return None if nested else [(name, index[slot]) for name, slot in self.tensors.items()]
 
     def call(self, values: list, extras: dict) -> object:
         """Call the golden function with `values` in place of `inputs`."""
         if self._places is None:
-            pick = dict(zip(self.inputs, values)).get
-            args, kwargs = substitute(self.args, Slot, pick), substitute(self.kwargs, Slot, pick)
-            return self.golden.function(*args, **kwargs, **extras)
-        args, kwargs = list(self.args), self.kwargs | extras
-        for places, arguments in zip(self._places, (args, kwargs)):
-            for place, i in places:
-                arguments[place] = values[i]
-        return self.golden.function(*args, **kwargs)
+            return self.golden.function(
+                **substitute(self.arguments, Slot, dict(zip(self.inputs, values)).get), **extras
+            )
+        arguments = self.arguments | extras
+        for name, i in self._places:
+            arguments[name] = values[i]
+        return self.golden.function(**arguments)
 
     @property
     def writes(self) -> tuple[Slot, ...]:
@@ -185,7 +175,7 @@ def _run_per_chip(step: Step, shards: Shards, memory) -> None:
     for slot, values in zip(step.outputs, zip(*results)):
         memory.write(slot, values, padding=_padding(step))
     for name, values in rewritten.items():
-        slot = step.bound[name]
+        slot = step.arguments[name]
         memory.write(slot, [_packed(step.golden, value, slot.dtype) for value in values])
 
 
@@ -224,7 +214,7 @@ def _of_chip(shards: Shards, chip: int) -> list[torch.Tensor | None]:
 def _padding(step: Step) -> float | None:
     """Return the value that the op puts into the padding of its result's tiles, if it is known."""
     pads = step.golden.pads
-    return step.bound.get(pads, step.golden.signature.parameters[pads].default) if isinstance(pads, str) else pads
+    return step.arguments[pads] if isinstance(pads, str) else pads
 
 
 def _run_in_place(step: Step, shards: Shards, unknown: str | None, memory) -> None:
@@ -254,10 +244,9 @@ def _run_in_place(step: Step, shards: Shards, unknown: str | None, memory) -> No
 
 def _run_over_chips(step: Step, shards: Shards, memory) -> None:
     slot = step.inputs[0]
-    axis = step.bound.get("cluster_axis")
     groups: dict[tuple, list[int]] = {}
     for chip, coordinate in enumerate(slot.coordinates):
-        line = () if axis is None else tuple(c for a, c in enumerate(coordinate) if a != axis)
+        line = () if step.axis is None else tuple(c for a, c in enumerate(coordinate) if a != step.axis)
         groups.setdefault(line, []).append(chip)
     results: list = [None] * len(slot.devices)
     for group in groups.values():
