@@ -221,7 +221,7 @@ def test_a_sum_over_two_chips_is_that_of_add():
     """An all-reduce adds both shards by the same instruction as add."""
     record = Record("add.bf16")
     all_reduce = GOLDENS["ttnn.experimental.all_reduce_async"].function
-    for total in all_reduce([record.inputs["in0"], record.inputs["in1"]]):
+    for total in all_reduce([record.inputs["in0"], record.inputs["in1"]], None, False):
         assert torch.equal(total, record.out)
 
 
