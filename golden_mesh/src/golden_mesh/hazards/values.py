@@ -11,7 +11,7 @@ from golden_mesh.registry import GOLDENS, Golden
 
 _FUNCTIONS = (
     "addcdiv addcmul div_no_nan hardmish hypot ldexp lerp multigammaln nextafter normalize_global normalize_hw "
-    "polygamma snake_beta tan xielu xlogy"
+    "polygamma snake_beta tan transformer.chunked_scaled_dot_product_attention xielu xlogy"
 ).split()
 
 
