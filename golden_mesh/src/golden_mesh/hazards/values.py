@@ -35,7 +35,7 @@ def _noting(golden: Golden) -> Golden:
             note_special(golden.name, *args, *(value for name, value in kwargs.items() if name != "attn_mask"))
         return golden.function(*args, **kwargs)
 
-    return replace(golden, function=function)
+    return replace(golden, function=function, passes=golden.passes or golden.function)
 
 
 def watch() -> None:
