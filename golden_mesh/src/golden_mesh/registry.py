@@ -129,7 +129,7 @@ class Golden:
         known = EXTRAS.union(PLACEMENT, self.ignores, self.parameters)
         reads = [name for name in self.parameters if name not in EXTRAS and (name in self.own or name in found)]
         unread = [name for name in found if name not in known]
-        if self.passes is None and self.function.__code__.co_flags & inspect.CO_VARKEYWORDS:
+        if self.passes is None and inspect.unwrap(self.function).__code__.co_flags & inspect.CO_VARKEYWORDS:
             reads, unread = reads + unread, []
         defaults = {name: default_of(name, self.parameters, found) for name in reads}
         given = {*list(found)[:count], *names}
