@@ -5,7 +5,6 @@ pytest-xdist every worker is a golden mesh.
 """
 
 import contextlib
-import importlib
 import os
 import re
 import sys
@@ -61,11 +60,10 @@ def pytest_load_initial_conftests(early_config):
     import golden_mesh
 
     try:
-        golden_mesh.activate(_system(options.golden), options.golden_hazards, options.golden_sums)
+        given = {"hazards": options.golden_hazards, "sums": options.golden_sums, "adversarial": options.adversarial}
+        golden_mesh.activate(_system(options.golden), **given)
     except golden_mesh.GoldenMeshError as error:
         raise pytest.UsageError(f"--golden: {error}") from error
-    if options.adversarial is not None:
-        importlib.import_module("golden_mesh.mesh.adversary").start(options.adversarial)
 
 
 def _system(name: str) -> str:

@@ -121,9 +121,9 @@ def test_the_program_may_have_a_package_named_models(launch, tmp_path):
 
 def test_a_program_may_activate_the_same_golden_mesh_itself(launch):
     code = "import golden_mesh; golden_mesh.activate({!r}); import ttnn; print(ttnn.GetNumAvailableDevices())"
-    exact = "; from golden_mesh.arithmetic.sums import are_exact; print(are_exact())"
+    exact = "; from golden_mesh import switches; print(switches.current.sums)"
     done = launch("--system", "N150", "--sums", "exact", "-c", code.format("N150") + exact)
-    assert (done.stdout, done.returncode) == ("1\nTrue\n", 0), done.stderr
+    assert (done.stdout, done.returncode) == ("1\nexact\n", 0), done.stderr
     other = launch("--system", "N150", "-c", code.format("N300"))
     assert "this process is a golden N150" in other.stderr and other.returncode == 1
 
@@ -196,7 +196,7 @@ def test_the_users_settings_are_kept():
     given_options = parse("compare --below 0.5 -c 0".split())
     given = {"TT_LOGGER_LEVEL": "info", "PYTHONPATH": os.pathsep.join(["/a", "/b"]), "OTHER": "1"}
     made = environment(given_options, given)
-    assert made["GOLDEN_MESH_COMPARE"] == "[0.5, null, null, null]"
+    assert made["GOLDEN_MESH_OBSERVER"] == '["golden_mesh.compare.report", 0.5, null, null, null]'
     assert made["TT_LOGGER_LEVEL"] == "info" and made["OTHER"] == "1"
     assert made["PYTHONPATH"].split(os.pathsep)[1:] == ["/a", "/b"]
     assert environment(given_options, made) == made, "a launcher in a launcher adds nothing"

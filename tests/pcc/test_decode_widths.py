@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 import torch
 import ttnn
-from golden_mesh.arithmetic.sums import exact_sums
+from golden_mesh import exact_sums
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B
 from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE

@@ -12,16 +12,17 @@ See README.md.
 import atexit
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import os
 import sys
 from pathlib import Path
 
-from golden_mesh.arithmetic.sums import exact_sums, sum_as
+from golden_mesh import switches
 from golden_mesh.errors import GoldenError, GoldenMeshError, MissingGolden, TraceError
 from golden_mesh.graph import sections
-from golden_mesh.hazards import HazardError, HazardWarning, respond_with
+from golden_mesh.hazards import HazardError, HazardWarning
 from golden_mesh.registry import collective, golden
 from golden_mesh.start.overlay import ttnn_package
 from golden_mesh.start.systems import SYSTEMS
@@ -62,22 +63,18 @@ SETTINGS = {
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
-def activate(system: str, hazards: str = "default", sums: str | None = None) -> None:
+def activate(system: str, **changes) -> None:
     """Make this process's ttnn a golden mesh of `system`, a key of SYSTEMS.
 
     Call it before the first import of torch too: torch's threads then sleep while they wait. Files of the
     libraries (kernel cache, logs) go to a temporary directory of this process. The directory is removed at
     exit.
 
-    hazards: the response to calls that a chip gets wrong. "warn" or "error" applies to all of them. "default"
-    follows HAZARDS.md.
-
-    sums: "exact" makes matrix products sum as the matrix engine does (README.md, "Accuracy"), "default" as torch does.
-    None leaves the choice as it is.
+    changes: of switches (switches.py), as hazards="warn". The others stay as they are.
 
     GoldenMeshError:
 
-    - The system is unknown, or another system is active.
+    - The system or a value of a switch is unknown, or another system is active.
     - ttnn is not installed, too old or already imported.
     - There is no room for temporary files.
     """
@@ -85,9 +82,7 @@ def activate(system: str, hazards: str = "default", sums: str | None = None) -> 
     if any(getattr(finder, "activates", False) for finder in sys.meta_path):
         importlib.import_module("ttnn")  # started by the launcher, whose options count
     else:
-        respond_with(hazards)
-        if sums is not None:
-            sum_as(sums)
+        switches.choose(**changes)
     if system == _active:
         return
     if system not in SYSTEMS:
@@ -111,6 +106,10 @@ def activate(system: str, hazards: str = "default", sums: str | None = None) -> 
         if collects:
             gc.enable()
     _active = system
+    if switches.current.profile:
+        importlib.import_module("golden_mesh.start.profile").start()
+    if switches.current.adversarial is not None:
+        importlib.import_module("golden_mesh.mesh.adversary").start(switches.current.adversarial)
 
 
 def _keep_freed_memory() -> None:
@@ -150,20 +149,8 @@ def _prepare(system: str) -> Path:
     return directory
 
 
-@contextlib.contextmanager
-def without_values():
-    """Compute no values inside the block. Blocks may be nested.
-
-    Calls then take only the host's time. Tensors made inside cannot be read. A mesh serves 8,192 reads inside such
-    blocks and then waits for ever, because a mock keeps them.
-    """
-    from golden_mesh.mesh import dispatch
-
-    before, dispatch.computing = dispatch.computing, False
-    try:
-        yield
-    finally:
-        dispatch.computing = before
+exact_sums = functools.partial(switches.use, sums="exact")
+without_values = functools.partial(switches.use, values=False)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from argparse import Namespace
+from dataclasses import fields
 from pathlib import Path
 from typing import NoReturn, Sequence
 
@@ -24,6 +25,7 @@ from golden_mesh import SETTINGS
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.start.options import parse
 from golden_mesh.start.overlay import ttnn_package
+from golden_mesh.switches import VARIABLE, Switches
 
 EVERYWHERE = str(Path(__file__).resolve().parent / "everywhere")
 _REFUSED = 2  # exit status of a user's error, as in Python's own command line
@@ -34,24 +36,20 @@ def environment(given: Namespace, inherited: dict[str, str]) -> dict[str, str]:
     path = [entry for entry in inherited.get("PYTHONPATH", "").split(os.pathsep) if entry not in ("", EVERYWHERE)]
     made = {
         "GOLDEN_MESH": given.system,
-        "GOLDEN_MESH_HAZARDS": given.hazards,
-        "GOLDEN_MESH_SUMS": given.sums,
+        VARIABLE: json.dumps({each.name: getattr(given, each.name) for each in fields(Switches) if each.metadata}),
         "PYTHONPATH": os.pathsep.join([EVERYWHERE, *path]),
     }
-    if given.profile:
-        made["GOLDEN_MESH_PROFILE"] = "1"
-    if given.adversarial is not None:
-        made["GOLDEN_MESH_ADVERSARIAL"] = f"{given.adversarial}"
     if given.command != "run":
-        made[f"GOLDEN_MESH_{given.command.upper()}"] = json.dumps(_settings(given))
+        made["GOLDEN_MESH_OBSERVER"] = json.dumps(_observer(given))
     return SETTINGS | inherited | made
 
 
-def _settings(given: Namespace) -> list:
-    """The arguments of the function that sitecustomize.py calls. Files lie where the command was given."""
+def _observer(given: Namespace) -> list:
+    """The module that sitecustomize.py starts, and its arguments. Files lie where the command was given."""
     if given.command == "compare":
-        return [given.below, _absolute(given.json), _absolute(given.html), given.what_if]
-    return [_absolute(given.to)]
+        files = _absolute(given.json), _absolute(given.html)
+        return ["golden_mesh.compare.report", given.below, *files, given.what_if]
+    return ["golden_mesh.replay.record", _absolute(given.to)]
 
 
 def _absolute(path: Path | None) -> str | None:
@@ -83,7 +81,7 @@ def cases(given: Namespace, python: Sequence[str]) -> NoReturn:
         record = Path(folder, "ops.pt")
         recording = Namespace(**vars(given) | {"command": "record", "to": record})
         here = environment(recording, dict(os.environ))
-        here["GOLDEN_MESH_RECORD"] = json.dumps([f"{record}", False])  # says nothing
+        here["GOLDEN_MESH_OBSERVER"] = json.dumps(["golden_mesh.replay.record", f"{record}", False])  # says nothing
         status = subprocess.run([sys.executable, *python, *given.program], env=here).returncode
         if not record.exists():
             raise GoldenMeshError("the program ran no device operation outside of a trace: there are no cases")

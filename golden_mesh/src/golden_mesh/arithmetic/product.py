@@ -14,7 +14,7 @@ own sum are missing:
 - A chip aligns products in groups of eight (aligned.py): noise of 2e-4 to 3e-4 of the result.
 - HiFi3 leaves out a part of each product: 3e-5 of the result.
 
-Inside `golden_mesh.exact_sums` a float32 dest has these parts, too (aligned.py).
+With the switch `sums` at "exact" a float32 dest has these parts, too (aligned.py).
 """
 
 import math
@@ -25,7 +25,8 @@ from typing import Iterable, Iterator, Optional
 import torch
 import torch.nn.functional as F
 
-from golden_mesh.arithmetic import bfloat16_dest, special, sums
+from golden_mesh import switches
+from golden_mesh.arithmetic import bfloat16_dest, special
 from golden_mesh.arithmetic.aligned import (
     aligned_product,
     aligned_sums_apart,
@@ -94,9 +95,10 @@ def product(
 
 
 def _product(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int, block: int, biased: bool) -> torch.Tensor:
-    if isinstance(b, BlockFloats) and (sums.are_exact() or not kernel.wide):
+    exact = switches.current.sums == "exact" and not is_plain()
+    if isinstance(b, BlockFloats) and (exact or not kernel.wide):
         b = b.unpacked()
-    if sums.are_exact():
+    if exact:
         return _exact_product(a, b, kernel, block, biased)
     if b.numel() == b.shape[-2] * b.shape[-1]:
         batch = max(a.shape[:-2], b.shape[:-2], key=len)  # b's batch is all ones and may have the higher rank
@@ -142,6 +144,8 @@ def _rest(x: torch.Tensor, bits: int) -> torch.Tensor:
 def sums_of_rows(x: torch.Tensor, kernel: Kernel, factor: float = 1.0) -> torch.Tensor:
     """Return the sums of x * factor over rows, [..., W] -> [..., 1], as dest holds them. x goes through SrcB."""
     sums = (aligned_sums_of_rows if kernel.wide else bfloat16_dest.sums_of_rows)(x, factor, kernel.phases)
+    if math.isfinite(sums.sum()):  # before a column is made
+        return sums
     return special.repaired_product(sums, x, _column(x.shape[-1], factor), kernel)
 
 

@@ -143,7 +143,7 @@ def write_json(comparison: Comparison, path: Path) -> None:
     write_whole(path, lambda part: part.write_text(json.dumps(what, indent=1)))
 
 
-def report_at_exit(below: float, json_file: Optional[str], html_file: Optional[str], what_if: Optional[str]) -> None:
+def start(below: float, json_file: Optional[str], html_file: Optional[str], what_if: Optional[str]) -> None:
     """Compare this process's operations and print the report when it ends."""
     program = contextlib.ExitStack()
     comparison = program.enter_context(comparing())

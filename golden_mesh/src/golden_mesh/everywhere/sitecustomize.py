@@ -1,9 +1,8 @@
 """With this folder on PYTHONPATH every Python process is on the golden mesh from its first `import ttnn` on.
 
 Python imports a module of this name when it starts. The launcher (__main__.py of the golden mesh) sets
-PYTHONPATH, GOLDEN_MESH (the system), GOLDEN_MESH_HAZARDS, GOLDEN_MESH_SUMS, GOLDEN_MESH_PROFILE, GOLDEN_MESH_COMPARE,
-GOLDEN_MESH_RECORD and GOLDEN_MESH_ADVERSARIAL. GOLDEN_MESH_OBSERVER is of other programs: a module with `start`, and
-its arguments, as JSON.
+PYTHONPATH, GOLDEN_MESH (the system), GOLDEN_MESH_SWITCHES (switches.py) and GOLDEN_MESH_OBSERVER: a module with
+`start`, and its arguments, as JSON.
 A process has no overhead until it imports ttnn.
 """
 
@@ -25,11 +24,6 @@ class _BeforeTtnn(MetaPathFinder, Loader):
 
     activates = True  # golden_mesh.activate() of the program leaves it to this finder
 
-    def __init__(self, system: str, hazards: str, sums: str):
-        self.system = system
-        self.hazards = hazards
-        self.sums = sums
-
     def find_spec(self, name, path, target=None):
         spec = PathFinder.find_spec(name) if name == "ttnn" else None
         if spec is not None:
@@ -39,21 +33,11 @@ class _BeforeTtnn(MetaPathFinder, Loader):
     def create_module(self, spec):
         sys.meta_path.remove(self)
         try:
-            _golden_mesh().activate(self.system, self.hazards, self.sums)
-            if "GOLDEN_MESH_PROFILE" in os.environ:
-                importlib.import_module("golden_mesh.start.profile").start()
+            switches = json.loads(os.environ.get("GOLDEN_MESH_SWITCHES", "{}"))
+            _golden_mesh().activate(os.environ["GOLDEN_MESH"], **switches)
             if "GOLDEN_MESH_OBSERVER" in os.environ:
                 module, *settings = json.loads(os.environ["GOLDEN_MESH_OBSERVER"])
                 importlib.import_module(module).start(*settings)
-            if "GOLDEN_MESH_COMPARE" in os.environ:
-                settings = json.loads(os.environ["GOLDEN_MESH_COMPARE"])
-                importlib.import_module("golden_mesh.compare.report").report_at_exit(*settings)
-            if "GOLDEN_MESH_ADVERSARIAL" in os.environ:
-                seed = int(os.environ["GOLDEN_MESH_ADVERSARIAL"])
-                importlib.import_module("golden_mesh.mesh.adversary").start(seed)
-            if "GOLDEN_MESH_RECORD" in os.environ:
-                settings = json.loads(os.environ["GOLDEN_MESH_RECORD"])
-                importlib.import_module("golden_mesh.replay.record").start(*settings)
         except BaseException:
             sys.meta_path.insert(0, self)  # a second import must not return ttnn without the golden mesh
             raise
@@ -82,6 +66,5 @@ def _run_the_one_behind() -> None:
 
 
 if "GOLDEN_MESH" in os.environ:
-    hazards, sums = (os.environ.get(f"GOLDEN_MESH_{name}", "default") for name in ("HAZARDS", "SUMS"))
-    sys.meta_path.insert(0, _BeforeTtnn(os.environ["GOLDEN_MESH"], hazards, sums))
+    sys.meta_path.insert(0, _BeforeTtnn())
 _run_the_one_behind()

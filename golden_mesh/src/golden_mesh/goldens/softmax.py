@@ -44,7 +44,7 @@ def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, dtype=N
 
 def _weights(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool) -> torch.Tensor:
     scores = engine.keep(x.float(), engine.SRC_B)
-    largest = special.without_nan(special.largest(scores, dim)) if stable else scores.new_zeros(())
+    largest = special.packed_largest(scores, dim) if stable else scores.new_zeros(())
     weights = flash.weights(scores, largest, 1.0, kernel, kernel.approximate)
     if not stable:
         weights = weights.masked_fill(~(scores <= _LARGEST), torch.inf)

@@ -1,8 +1,7 @@
 """Calls that the library accepts and a Wormhole chip computes wrongly: the table, and the response to each.
 
 By default a refused hazard is an error (HazardError). A noted hazard is known from silicon and in wide use.
-It is counted, and warned of once for each op. `respond_with` turns all hazards into warnings or all into
-errors.
+It is counted, and warned of once for each op. The switch `hazards` turns all into warnings or all into errors.
 
 HAZARDS.md reproduces each hazard for ttnn's maintainers. hazards/checks.py recognizes hazards by a call's
 arguments. Goldens recognize hazards that depend on values.
@@ -12,7 +11,8 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass
 
-from golden_mesh.errors import GoldenError, GoldenMeshError
+from golden_mesh import switches
+from golden_mesh.errors import GoldenError
 
 
 class HazardError(GoldenError):
@@ -274,26 +274,12 @@ HAZARDS = {
 noted: Counter[tuple[str, str]] = Counter()  # (hazard, op) -> number of calls that met the hazard and ran
 
 
-RESPONSES = ("default", "warn", "error")
-_response = "default"
-
-
-def respond_with(response: str) -> None:
-    """Set the response to hazards: "default" (as the table says), "warn" or "error".
-
-    GoldenMeshError: another word.
-    """
-    global _response
-    if response not in RESPONSES:
-        raise GoldenMeshError(f"hazards knows {', '.join(RESPONSES)}; got {response!r}")
-    _response = response
-
-
 def meet(name: str, op: str, what: str) -> None:
     """Report that a call of `op` meets the hazard: HazardError or HazardWarning. what: its rows, shards or values."""
     hazard = HAZARDS[name]
     message = f"{op}: {what}: {hazard.wrong} (known from: {hazard.seen}). Instead: {hazard.instead}"
-    if _response == "error" or (_response == "default" and hazard.refused):
+    response = switches.current.hazards
+    if response == "error" or (response == "default" and hazard.refused):
         raise HazardError(message)
     if not noted[name, op]:
         from golden_mesh.program import lines  # ttnn is loaded by now

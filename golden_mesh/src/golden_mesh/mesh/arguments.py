@@ -42,8 +42,8 @@ def tensors_in(value: Any) -> list[ttnn.Tensor]:
     return found
 
 
-_plain = frozenset({type(None), bool, int, float, str, ttnn.MemoryConfig, ttnn.DataType, ttnn.Layout})
-_without_tensors = set(_plain)  # types that hold no tensors, as far as they were met
+PLAIN = frozenset({type(None), bool, int, float, str, ttnn.MemoryConfig, ttnn.DataType, ttnn.Layout})
+_without_tensors = set(PLAIN)  # types that hold no tensors, as far as they were met
 
 
 def _collect(values: Iterable, found: list[ttnn.Tensor]) -> None:
@@ -67,9 +67,9 @@ def substitute(value: Any, kind: type, replace: Callable) -> Any:
     if isinstance(value, kind):
         return replace(value)
     if type(value) in (list, tuple):
-        return type(value)([item if type(item) in _plain else substitute(item, kind, replace) for item in value])
+        return type(value)([item if type(item) in PLAIN else substitute(item, kind, replace) for item in value])
     if type(value) is dict:
-        return {name: item if type(item) in _plain else substitute(item, kind, replace) for name, item in value.items()}
+        return {name: item if type(item) in PLAIN else substitute(item, kind, replace) for name, item in value.items()}
     return value
 
 

@@ -12,11 +12,13 @@ from typing import Callable, Iterable
 import ttnn
 
 import golden_mesh.hazards.integers  # noqa: F401 (it registers its checks)
+from golden_mesh import switches
 from golden_mesh.errors import GoldenError, missing
 from golden_mesh.hazards import checks as hazard_checks
 from golden_mesh.mesh import buffers, config_fields, meshes
 from golden_mesh.mesh.arguments import (
     ON_HOST,
+    PLAIN,
     host_tensor_refused,
     on_device,
     shape_of,
@@ -32,7 +34,7 @@ from golden_mesh.mesh.views import Views
 from golden_mesh.registry import GOLDENS
 
 views = Views()
-traces = Traces(run, computing=lambda: computing)
+traces = Traces(run)
 HANDLERS: dict[str, Callable] = {}  # ops that move data between host and device: mesh/transfer.py
 # Written in Python. They only call functions that the golden mesh replaces.
 TRANSPARENT = frozenset(
@@ -80,7 +82,6 @@ def forget_mesh(devices: list[int]) -> None:
 
 
 sub_devices_loaded = False  # then a SubDeviceId means all cores
-computing = True  # False: only the real library runs, for timing the host
 
 
 class _Depth(threading.local):
@@ -103,7 +104,7 @@ def inside() -> bool:
 def call(operation, *args, **kwargs):
     """Replaces OPERATION.__call__."""
     name = operation.python_fully_qualified_name
-    if _depth.inside or not computing:
+    if _depth.inside or not switches.current.values:
         return _library_call(operation, args, kwargs)
     values = (*args, *kwargs.values())
     meshes.check_all_open(values)
@@ -173,14 +174,15 @@ def call(operation, *args, **kwargs):
         places = {_place(s) for s in written if 0 not in s.shape}
         unwritten = {tensor for tensor, s in slots.items() if _place(s) in places and memory.is_unknown(s)}
         given = without_outputs(given, form, lambda x: identity(x) in unwritten)
-    read: dict[Slot, None] = {}  # in order
+    read: list[Slot] = []  # each once
 
     def slot(tensor):
         found = slots.get(identity(tensor))
         if found is None and not on_device(tensor):
             return tensor
         found = found or slot_of(tensor)
-        read[found] = None
+        if found not in read:
+            read.append(found)
         return found
 
     try:
@@ -194,7 +196,10 @@ def call(operation, *args, **kwargs):
         arguments["chip"] = chip
     if golden.view and _place(written[0]) == _place(next(iter(slots.values()))):
         return result  # the input's memory under another shape: nothing was computed
-    arguments = substitute(arguments, ttnn.Tensor, slot)
+    arguments = {
+        name: value if type(value) in PLAIN else substitute(value, ttnn.Tensor, slot)
+        for name, value in arguments.items()
+    }
     step = Step(golden, arguments, tuple(read), written, given.get("cluster_axis"))
     if traces.capturing:
         known = {_place(s) for s in slots.values()}

@@ -17,8 +17,8 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 import ttnn
 
+from golden_mesh import switches
 from golden_mesh.errors import missing
-from golden_mesh.mesh import dispatch
 from golden_mesh.mesh.arguments import on_device, tensors_in
 from golden_mesh.versions import lacking
 
@@ -137,5 +137,5 @@ def refusing(real: Callable, name: str) -> Callable:
 
 
 def _refuse(name: str, values: Any) -> None:
-    if dispatch.computing and any(on_device(tensor) for tensor in tensors_in(values)):
+    if switches.current.values and any(on_device(tensor) for tensor in tensors_in(values)):
         raise missing(name)

@@ -32,7 +32,7 @@ class Step:
     @cached_property
     def tensors(self) -> dict[str, Slot]:
         """The arguments that are tensors."""
-        return {name: value for name, value in self.arguments.items() if isinstance(value, Slot)}
+        return {name: value for name, value in self.arguments.items() if type(value) is Slot}
 
     @cached_property
     def targets(self) -> list[Slot]:
@@ -48,6 +48,8 @@ class Step:
     @cached_property
     def as_codes(self) -> frozenset[Slot]:
         """The inputs that the golden takes as BlockFloats, too."""
+        if not self.golden.codes:
+            return frozenset()
         others = [slot for name, slot in self.tensors.items() if name not in self.golden.codes]
         return frozenset(self.tensors[name] for name in self.golden.codes if name in self.tensors).difference(others)
 
@@ -57,11 +59,10 @@ class Step:
         the arguments holds tensors.
         """
         nested: list[Slot] = []
-        index = {slot: i for i, slot in enumerate(self.inputs)}
         for value in self.arguments.values():
-            if type(value) in (list, tuple, dict):
+            if type(value) in (list, tuple, dict) and value:
                 substitute(value, Slot, nested.append)
-        return None if nested else [(name, index[slot]) for name, slot in self.tensors.items()]
+        return None if nested else [(name, self.inputs.index(slot)) for name, slot in self.tensors.items()]
 
     def call(self, values: list, extras: dict) -> object:
         """Call the golden function with `values` in place of `inputs`."""

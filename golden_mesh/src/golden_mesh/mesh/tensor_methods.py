@@ -10,6 +10,7 @@ from typing import Callable
 
 import ttnn
 
+from golden_mesh import switches
 from golden_mesh.errors import GoldenError, GoldenMeshError
 from golden_mesh.mesh import dispatch, doors, meshes
 from golden_mesh.mesh.arguments import on_device
@@ -143,7 +144,7 @@ def install() -> None:
 def _method(real: Callable, ours: Callable) -> Callable:
     @functools.wraps(real)
     def method(self, *args, **kwargs):
-        if not dispatch.computing:
+        if not switches.current.values:
             return real(self, *args, **kwargs)
         return ours(real, self, *args, **kwargs)
 

@@ -19,6 +19,7 @@ from ttnn._ttnn.operations.trace import (  # the library's own: start/install.py
     release_trace,
 )
 
+from golden_mesh import switches
 from golden_mesh.errors import GoldenError, TraceError
 from golden_mesh.hazards import meet
 
@@ -37,11 +38,10 @@ class Trace:
 
 
 class Traces:
-    """run: computes one call. computing: whether values are computed."""
+    """run: computes one call."""
 
-    def __init__(self, run: Callable, computing: Callable[[], bool]):
+    def __init__(self, run: Callable):
         self.run = run
-        self._computing = computing
         self._traces: dict[int, Trace] = {}  # by the number of the trace id
         self.active: int | None = None  # the number of the capture under way
 
@@ -94,7 +94,7 @@ class Traces:
         trace = self._traces.get(int(trace_id))
         if trace is None:
             raise TraceError(f"execute_trace of trace {trace_id}, which was never captured or is released")
-        if not self._computing():
+        if not switches.current.values:
             return
         _check_buffers(trace, trace_id, [trace.buffers, *(each.results for each in self._traces.values())])
         for step in trace.steps:

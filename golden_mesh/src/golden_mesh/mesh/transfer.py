@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
+from golden_mesh import switches
 from golden_mesh.arithmetic.block_floats import BlockFloats
 from golden_mesh.errors import GoldenError, missing
 from golden_mesh.hazards import checks as hazard_checks
-from golden_mesh.mesh import dispatch, meshes
+from golden_mesh.mesh import meshes
 from golden_mesh.mesh.arguments import on_device
 from golden_mesh.mesh.dispatch import HANDLERS, slot_of, traces, views
 from golden_mesh.mesh.memory import Slot
@@ -315,7 +316,7 @@ def _aggregate(real, tensor, composer):
 
 def _with_values(stand_in: Callable) -> Callable:
     """Wrap `stand_in`: without values the library's own function runs alone."""
-    return lambda real, *args, **kwargs: (stand_in if dispatch.computing else _alone)(real, *args, **kwargs)
+    return lambda real, *args, **kwargs: (stand_in if switches.current.values else _alone)(real, *args, **kwargs)
 
 
 def _alone(real, *args, **kwargs):

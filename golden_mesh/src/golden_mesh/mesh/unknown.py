@@ -25,7 +25,7 @@ def read_all(
     shards, unknown = [], {}
     for slot in slots:
         try:
-            shards.append(None if slot is None else memory.read(slot, slot in as_codes))
+            shards.append(None if slot is None else memory.read(slot, bool(as_codes) and slot in as_codes))
         except UnknownMemory as error:
             first = f"{_DEPENDS}: {op} read {error.slot}, which {error.why}"
             unknown[slot] = error.why if error.why.startswith(_DEPENDS) else first

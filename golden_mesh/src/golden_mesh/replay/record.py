@@ -15,6 +15,7 @@ from typing import Any, Callable, Optional
 import torch
 import ttnn
 
+from golden_mesh import switches
 from golden_mesh.errors import GoldenError
 from golden_mesh.graph.recorder import Recorder, recording
 from golden_mesh.mesh import dispatch
@@ -115,7 +116,7 @@ class Recording:
     def _counts(name: str) -> bool:
         """Whether the call is an operation of the program's own, whose values are known now."""
         moves = name in dispatch.HANDLERS or name in dispatch.TRANSPARENT
-        inside = dispatch._depth.inside or dispatch.traces.capturing or not dispatch.computing
+        inside = dispatch._depth.inside or dispatch.traces.capturing or not switches.current.values
         return not moves and not inside
 
     @staticmethod

@@ -2,14 +2,14 @@
 
 import argparse
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Callable, NoReturn, Sequence
 
-from golden_mesh.arithmetic.sums import SUMS
 from golden_mesh.errors import GoldenMeshError
-from golden_mesh.hazards import RESPONSES
 from golden_mesh.outputs import check_kind
 from golden_mesh.start.systems import SYSTEMS, named
+from golden_mesh.switches import Switches
 
 COMMANDS = ("run", "compare", "record", "replay", "cases", "doctor")
 DEFAULT_SYSTEM = "N300"
@@ -154,25 +154,10 @@ def add_program(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"the machine: {', '.join(SYSTEMS)} (default: {DEFAULT_SYSTEM})",
     )
-    parser.add_argument(
-        "--hazards",
-        choices=RESPONSES,
-        default="default",
-        help="to calls that a chip gets wrong; default follows HAZARDS.md",
-    )
-    parser.add_argument(
-        "--sums",
-        choices=SUMS,
-        default="default",
-        help="of matrix products: default sums as torch does, exact as the matrix engine does (30 to 100 times slower)",
-    )
-    parser.add_argument(
-        "--adversarial",
-        type=_count,
-        metavar="SEED",
-        help="run queues, chips and transfers as late as the program allows, in an order by the seed, and name races",
-    )
-    parser.add_argument("--profile", action="store_true", help="print at exit where the time went")
+    types = {"adversarial": {"type": _count}}
+    for each in fields(Switches):
+        if each.metadata:
+            parser.add_argument(f"--{each.name}", **each.metadata, **types.get(each.name, {}))
     rest = argparse.REMAINDER
     parser.add_argument("-m", dest="module", nargs=rest, help=argparse.SUPPRESS)
     parser.add_argument("-c", dest="code", nargs=rest, help=argparse.SUPPRESS)
