@@ -10,8 +10,8 @@ from itertools import product
 import pytest
 import torch
 import ttnn
-from golden_mesh import exact_sums
 
+from golden_mesh import exact_sums
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B
 from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import DecodeMatmul
