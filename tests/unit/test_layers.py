@@ -24,8 +24,8 @@ BELOW = {  # what a room may import
 ANYWHERE = "errors", "files"
 # Lowest first
 GOLDEN_ROOMS = (
-    "errors outputs program registry rounding signatures versions < arithmetic < hazards < mesh < graph < goldens "
-    "< compare < start < replay"
+    "errors outputs program registry rounding signatures switches versions < arithmetic < hazards < mesh < graph "
+    "< goldens < compare < start < replay"
 )
 FILES = [file for file in FOLDER.rglob("*.py") if "extra_models" not in file.parts]
 

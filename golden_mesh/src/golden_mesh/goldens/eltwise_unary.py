@@ -116,13 +116,14 @@ def where(predicate, true_value, false_value):
 
 @golden("ttnn.clamp", "ttnn.clip")
 def clamp(input_tensor, min, max=None):
-    if input_tensor.is_floating_point() and not isinstance(min or max, torch.Tensor):  # the kernel has two numbers
+    tensors = any(isinstance(limit, torch.Tensor) for limit in (min, max))
+    if input_tensor.is_floating_point() and not tensors:  # the kernel has two numbers
         limits = torch.finfo(input_tensor.dtype)
         min, max = limits.min if min is None else min, limits.max if max is None else max
     clamped = torch.clamp(wide(input_tensor), wide(min), wide(max))
     if isinstance(max, (int, float)) and clamped.is_floating_point():
         clamped = clamped.nan_to_num(max, torch.inf, -torch.inf)  # NaN is above all numbers
-    return clamped if any(isinstance(limit, torch.Tensor) for limit in (min, max)) else stored(clamped, input_tensor)
+    return clamped if tensors else stored(clamped, input_tensor)
 
 
 @golden("ttnn.unary_chain")
