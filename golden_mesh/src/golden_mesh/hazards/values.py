@@ -11,8 +11,8 @@ from golden_mesh.registry import GOLDENS, Golden
 
 _FUNCTIONS = (
     "addcdiv addcmul div_no_nan hardmish hypot ldexp lerp multigammaln nextafter normalize_global normalize_hw "
-    "snake_beta tan transformer.chunked_scaled_dot_product_attention "
-    "transformer.scaled_dot_product_attention xlogy"
+    "polygamma snake_beta tan transformer.chunked_scaled_dot_product_attention "
+    "transformer.scaled_dot_product_attention xielu xlogy"
 ).split()
 
 
@@ -35,7 +35,7 @@ def _noting(golden: Golden) -> Golden:
             note_special(golden.name, *args, *(value for name, value in kwargs.items() if name != "attn_mask"))
         return golden.function(*args, **kwargs)
 
-    return replace(golden, function=function, passes=golden.passes or golden.function)
+    return replace(golden, function=function)
 
 
 def watch() -> None:
