@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from golden_mesh.arithmetic import bfloat16_dest, engine, parts
+from golden_mesh.arithmetic.block_floats import BlockFloats
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import multiply, product, sums_of_columns, sums_of_rows
 
@@ -50,6 +51,34 @@ def test_products_and_sums(monkeypatch, operands, kernel):
         lambda: sums_of_columns(x, kernel, 0.3),
     ):
         assert torch.equal(*in_small_parts(monkeypatch, call))
+
+
+@pytest.mark.parametrize("rows", [1, 9, 17, 32])
+@pytest.mark.parametrize("shape", [(512, 2112), (256, 4128), (515, 2081)], ids=str)
+def test_strips_of_a_weight_on_several_threads_give_the_integers_products(shape, rows):
+    torch.manual_seed(0)
+    a, b = torch.randint(-15, 16, (rows, shape[0])), torch.randint(-127, 128, shape)
+    a[rows // 2 :] = a[-1:].clone()  # neighbors that are equal
+    weight = BlockFloats.pack(b.bfloat16())
+    assert isinstance(weight, BlockFloats) == (shape[1] % 32 == 0)
+    before = torch.get_num_threads()
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        try:
+            results = [product(a.bfloat16(), each, Kernel(4, True)) for each in (weight, b.bfloat16(), b.float())]
+        finally:
+            torch.set_num_threads(before)
+        assert all(torch.equal(result, (a @ b).float()) for result in results)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_equal_rows_of_nan_among_others_are_each_as_alone(kernel):
+    torch.manual_seed(0)
+    a, b = draw(2, 12, 64), draw(2, 64, 40)
+    a[:, 3:8], a[:, 8, 5], a[1, 9:11, 7] = torch.nan, torch.inf, -torch.inf
+    a[1, 10] = a[1, 9]
+    alone = [product(a[:, row : row + 1], b, kernel) for row in range(a.shape[1])]
+    assert torch.equal(product(a, b, kernel), torch.cat(alone, 1))
 
 
 def test_a_bfloat16_sum_is_that_of_its_longer_form(monkeypatch):
