@@ -66,4 +66,4 @@ def test_the_hops_of_a_layer_are_the_commands():
     """A number of hops for each split."""
     totals = [line.split("|")[-2].strip() for line in hops_table(QWEN25_7B, BFP8, WORMHOLE).splitlines()[-4:]]
     text = (REPOSITORY / PERF).read_text()
-    assert all(total in text.split("`P hops`")[1].split("##")[0] for total in totals)
+    assert all(total in text.split("`perf hops`")[1].split("##")[0] for total in totals)

@@ -76,12 +76,10 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 def _sources(links: int) -> str:
     """What the prices are from."""
     low, high = span()
-    plural = "s" * (links > 1)
     return f"""\
-Modeled, not measured. A kernel's time is a law of its kind, fitted to published times of operations on Wormhole chips;
-"price from" has the rows of the kind, and within what 90 % of rows lie when the fit has not seen their source
-(lab/prices.md). A gap of {GAP} us follows each kernel. Collectives: measured times, {links} link{plural}
-between chips. "At full rates" is the longest of DRAM (a Wormhole's {DRAM / 1e9:.0f} GB/s), the matrix engines' peak
-and the links'. Without a row an operation counts twice its DRAM time and 2.5 us. Ranges: {len(STEPS)} published steps
-took {low:.2f} to {high:.2f} times their modeled times. The host and its transfers are not counted.
+Modeled, not measured (lab/prices.md). "Price from" has the published rows of the kind, and within what 90 % of rows lie
+when the fit has not seen their source. A gap of {GAP} us follows each kernel. Links between chips: {links}. "At full
+rates" is the longest of DRAM ({DRAM / 1e9:.0f} GB/s), the matrix engines' peak and the links'. Without a row an
+operation counts twice its DRAM time and 2.5 us. The host is not counted. Ranges: {len(STEPS)} published steps
+took {low:.2f} to {high:.2f} times their modeled times.
 """
