@@ -41,7 +41,7 @@ demo --mesh '\x1b[2J' | \\x1b[2J ; N150, N300, N150x4, T3K
 demo --backend cuda | --backend ; cuda ; golden
 demo --recipe int3 | --recipe ; int3 ; bfp8-kv8
 demo --tp 3 | N300 ; 3
-demo --model no/such/model | no/such/model
+demo --model no/such/model | no/such/model: no directory here, and no hub id
 demo --model folder | config.json ; No such file
 demo --prompt | --prompt ; one argument
 demo --prompt ' ' | prompt 0

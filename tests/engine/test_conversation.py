@@ -60,11 +60,3 @@ def test_a_prompt_equals_the_templates_whole_conversation(conversation, tokenize
         conversation.add_answer(ids, spelled + [max(tokenizer.stop_ids)])
         turns.append({"role": "assistant", "content": ids})
         assert conversation.prompt("?")[: len(prompt) + len(spelled)] == prompt + spelled
-
-
-def test_a_text_is_cut_at_the_end_of_the_shown_text(conversation, tokenizer):
-    conversation.prompt("Count.")
-    conversation.add_answer("3, 4", tokenizer.hf.encode("3, 4, 5"))
-    texts = ("user", "Count."), ("assistant", "3, 4"), ("user", "On.")
-    turns = [{"role": role, "content": text} for role, text in texts]
-    assert tokenizer.hf.decode(conversation.prompt("On.")) == tokenizer.apply_chat_template(turns)

@@ -60,6 +60,7 @@ FAULTS = {
     "decode, read": (None, transfer(PendingRead, "get", 4)),
     "begin of a capture": (None, transfer(ttnn, "begin_trace_capture", 1)),
     "end of a capture": (None, transfer(ttnn, "end_trace_capture", 2)),
+    "replay": (None, transfer(ttnn, "execute_trace", 1)),
 }
 
 

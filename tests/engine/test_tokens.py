@@ -124,21 +124,6 @@ def test_any_context(another_replica, asked, tokenizer, context, lengths):
     generator.close()
 
 
-def test_a_cached_prefix_is_not_computed_again(generator, replica, asked, monkeypatch):
-    """A chat's next turn prefills only new tokens. Other prompts reuse a shared prefix."""
-    beginning = sum(asked.prompts, [])[:100]
-    first, second = beginning + asked.prompts[0], beginning + asked.prompts[3]
-    (answer,) = asked.answers([first])
-    turn = first + answer + asked.prompts[1]
-    assert asked.ask(generator, [first]) == [answer]
-    chunks, real = [], replica.prefill
-    monkeypatch.setattr(replica, "prefill", lambda batch, mode: (chunks.extend(batch.chunks), real(batch, mode)))
-    for prompt in (second, turn):
-        assert asked.ask(generator, [prompt]) == asked.answers([prompt])
-    computed = [len(second) - 96, len(turn) - (len(first) + len(answer) - 1) // 32 * 32]
-    assert [chunk.end - chunk.start for chunk in chunks] == computed
-
-
 def test_every_sampling_side_by_side(generator, asked):
     """Chips and host sample the same tokens, but of the whole vocabulary. Those without a seed are Hugging Face's."""
     together = asked.ask(generator, sampling=SAMPLINGS)
@@ -147,11 +132,6 @@ def test_every_sampling_side_by_side(generator, asked):
     assert together[0] == asked.answers()[0] and together[6] == asked.answers(asked.prompts[6:], **PENALTY)[0]
     for prompt, sampling, expected in zip(asked.prompts, SAMPLINGS, together):
         assert asked.ask(generator, [prompt], 7, sampling=sampling) == [expected[:7]]
-
-
-def test_a_penalty_counts_prompt_and_answer(generator, asked):
-    some = asked.prompts[:3]
-    assert asked.ask(generator, some, sampling=SamplingParams(**PENALTY)) == asked.answers(some, **PENALTY)
 
 
 def test_a_random_load_loses_no_block_and_no_memory(generator, replica, mesh_device, asked):

@@ -5,12 +5,11 @@ A step of vLLM takes no more for long sequences where the chips sample.
 
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from types import FrameType, SimpleNamespace
-from typing import Callable, Iterator
+from typing import Callable
 
 import pytest
 import torch
@@ -45,40 +44,6 @@ REQUESTS = (
     SAMPLED | dict(repetition_penalty=1.0, frequency_penalty=0.5),
 )
 
-# Every ttnn function that Replica calls between two traced steps.
-CALLS = [
-    (ttnn, name)
-    for name in (
-        "execute_trace", "record_event", "wait_for_event", "event_synchronize", "copy_host_to_device_tensor",
-        "from_torch",
-        "to_torch", "embedding", "unsqueeze_to_4D", "tilize", "copy", "deallocate",
-    )
-] + [(ttnn.Tensor, "cpu")]  # fmt: skip
-
-
-@contextmanager
-def _inside_ttnn() -> Iterator[list[float]]:
-    """Add up this thread's seconds inside CALLS in the only item of the list."""
-    spent, real = [0.0], [getattr(owner, name) for owner, name in CALLS]
-
-    def timed(call: Callable) -> Callable:
-        def timed_call(*args, **kwargs):
-            begin = time.thread_time()
-            try:
-                return call(*args, **kwargs)
-            finally:
-                spent[0] += time.thread_time() - begin
-
-        return timed_call
-
-    for (owner, name), call in zip(CALLS, real):
-        setattr(owner, name, timed(call))
-    try:
-        yield spent
-    finally:
-        for (owner, name), call in zip(CALLS, real):
-            setattr(owner, name, call)
-
 
 def steps_of(replica: Replica) -> dict[str, Callable[[], None]]:
     """A step by the kind of its tokens: launch and read; sampled tokens also need noise from the host."""
@@ -107,20 +72,14 @@ def lines(step: Callable[[], None]) -> int:
     return executed
 
 
-def host_time(step: Callable[[], None], steps: int = 50) -> float:
-    """The median processor time of this thread outside CALLS. step: launches and reads once.
-
-    A difference of two clocks: its least value says how wrong the clocks once were.
-    """
-    for _ in range(UNTIMED):
+def host_time(step: Callable[[], None], steps: int = 10) -> float:
+    """The median processor time of this thread. step: launches and reads once."""
+    times = []
+    for _ in range(UNTIMED + steps):
+        begin = time.thread_time()
         step()
-    outside = []
-    with _inside_ttnn() as spent:
-        for _ in range(steps):
-            spent[0], begin = 0.0, time.thread_time()
-            step()
-            outside.append(time.thread_time() - begin - spent[0])
-    return median(outside)
+        times.append(time.thread_time() - begin)
+    return median(times[UNTIMED:])
 
 
 def vllm_model(device: ttnn.MeshDevice, vocab_size: int) -> QwenForCausalLM:
@@ -174,6 +133,6 @@ def test_a_step_of_vllm_takes_no_longer_for_longer_sequences(mesh_device, host_a
     model = vllm_model(mesh_device, vocab_size=1024)
     with host_alone():
         for request in REQUESTS:
-            short, long = (host_time(vllm_step(model, request, tokens), steps=10) for tokens in (100, 100_000))
+            short, long = (host_time(vllm_step(model, request, tokens)) for tokens in (100, 100_000))
             assert long < 3 * short, request
     model.replica.close()

@@ -9,8 +9,8 @@ from qwen25_7b_lab.prices.commands import MEASURED
 from qwen25_7b_lab.prices.constants import fits, price
 from qwen25_7b_lab.prices.fit import fit_kind, known
 from qwen25_7b_lab.prices.judge import judge, table
-from qwen25_7b_lab.prices.laws import LAWS, Case
-from qwen25_7b_lab.prices.published import STEPS, layer_cases
+from qwen25_7b_lab.prices.laws import Case
+from qwen25_7b_lab.prices.published import STEPS
 from qwen25_7b_lab.prices.rows import case_of, read
 
 # Published microseconds on Wormhole chips, and the most that a price may miss them by.
@@ -66,13 +66,6 @@ def test_the_sum_of_the_prices_is_a_published_step():
     assert 0.9 < ratios[len(ratios) // 2] < 1.05
     assert sum(0.8 <= ratio <= 1.25 for ratio in ratios) >= 0.8 * len(ratios)
     assert 0.68 < ratios[0] and ratios[-1] < 1.35
-
-
-@pytest.mark.parametrize("step", STEPS, ids=lambda s: f"{s.dims.name}-{s.machine}-{s.users}")
-def test_every_operation_of_a_published_step_has_a_price(step):
-    cases = [case for case, _ in layer_cases(step.dims, step.chips, step.users, 100)]
-    assert all(price(case).us > 0 for case in cases)
-    assert sum(case.kind == "dram_sharded" for case in cases) == 4
 
 
 FULL = dict(
@@ -165,14 +158,6 @@ def test_the_page_has_the_errors_of_the_fit():
         errors = [fits()[kind, arch] for arch in ("wormhole", "blackhole")]
         written = [int(percent) / 100 for percent in re.findall(r"(\d+) %", line)]
         assert written == pytest.approx([e for fit in errors for e in (fit.median, fit.ninetieth)], abs=0.0051), kind
-
-
-def test_every_kind_of_row_has_a_law():
-    cases = (
-        case_of(FULL | dict(op=op, shape="32x4096", heads="8"))
-        for op in ("add", "topk", "Embeddings", "reshard", "slice", "SDPA")
-    )
-    assert all(case.kind in LAWS for case in cases)
 
 
 @pytest.mark.parametrize(

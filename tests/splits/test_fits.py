@@ -1,16 +1,15 @@
 """The memory budget that refuses a model before loading agrees with the real allocator.
 
-The whole 7B is allocated: 28 layers with their caches. Weights are meta tensors without values.
-Tensors sent to the device are only allocated there.
+The whole 7B is allocated, 28 layers of zeros with their caches. On a golden mesh tensors have no values.
 """
 
 import re
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
-import torch
 import ttnn
+from qwen25_7b_lab.perf.capture import constant_shard
 
 from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8, PERFORMANCE, QWEN25_7B
 from models.demos.qwen25_7b.engine.prefill_batch import Prompt, pack_prompts
@@ -21,7 +20,6 @@ from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget, smaller_sizes
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.tt import placement, rotary
 from models.demos.qwen25_7b.tt.attention import allocate_caches
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
@@ -34,61 +32,29 @@ USERS = 32
 LARGEST = {1: 2048, 2: 8192, 4: 16384, 8: 32768}  # tp -> planned tokens a user, with an 8-bit cache
 
 
-def shape_of(shard):
-    """A shard without bytes."""
-    layout = ttnn.TILE_LAYOUT if shard.tiled else ttnn.ROW_MAJOR_LAYOUT
-    return [1, 1, *shard.slice.shape], dtype_of(shard.format), layout
-
-
-@contextmanager
-def allocating_only(monkeypatch):
-    """Within the context, tensors sent to a device are only allocated there."""
-
-    def from_torch(tensor, *, dtype, layout, mesh_mapper=(), device=None, memory_config=None):
-        shape = list(tensor.shape)
-        for extent, dim in mesh_mapper:
-            shape[dim] //= extent
-        host = shape, dtype, layout
-        return host if device is None else to_device(host, device, memory_config=memory_config)
-
-    def to_device(host, device, *, memory_config):
-        return ttnn.empty(*host, device, memory_config)
-
-    def split(mesh_device, mesh_shape, dims):
-        return [(extent, dim) for extent, dim in zip(mesh_shape, dims) if dim is not None]
-
-    def to_torch(host):  # K's biases, all of them outliers
-        return torch.ones(host[0], device="cpu")
-
-    def centered_rows(config, bias, positions):
-        return torch.empty(len(bias) * positions, config.head_dim)
-
-    with monkeypatch.context() as patched, torch.device("meta"):
-        patched.setattr(ttnn, "from_torch", from_torch)
-        for module in (placement, rotary):
-            patched.setattr(module, "to_mesh_rows", lambda shards, mesh_device, dim: shards[0])
-        patched.setattr(rotary, "centered_rows", centered_rows)
-        patched.setattr(ttnn, "to_torch", to_torch)
-        patched.setattr(ttnn, "to_device", to_device)
-        patched.setattr(ttnn, "zeros", lambda shape, *args: ttnn.empty(shape, *args))
-        patched.setattr(ttnn, "ReplicateTensorToMesh", lambda mesh_device: [])
-        patched.setattr(ttnn, "ShardTensor2dMesh", split)
-        yield
-
-
 def allocated(mesh_device) -> int:
     """Return the allocated bytes of a chip's DRAM."""
     view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.DRAM)
     return view.num_banks * view.total_bytes_allocated_per_bank
 
 
-def build(mesh_device, config, recipe, users, tokens, monkeypatch):
-    """Allocate a model and its caches."""
-    with allocating_only(monkeypatch):
-        model_config = TtModelConfig.make(mesh_device, config, recipe, min_slots=users, max_seq_len=tokens)
-        model = TtTransformer(mesh_device, shape_of, model_config)
-        blocks = blocks_for(users, tokens, BLOCK)
-        return model, allocate_caches(mesh_device, model_config, blocks, BLOCK)
+@pytest.fixture
+def build(mesh_device, host_alone, monkeypatch):
+    """build(config, recipe, users, tokens): allocate a model of zeros, which are not sent, and its caches."""
+
+    def to_device(host, device, *, memory_config):
+        return ttnn.empty(host.shape, host.dtype, host.layout, device, memory_config)
+
+    def build(config, recipe, users, tokens):
+        zeros = partial(constant_shard, mesh_device=mesh_device, centered=config.centered_layers)
+        with host_alone(), monkeypatch.context() as patched:
+            patched.setattr(ttnn, "to_device", to_device)
+            patched.setattr(ttnn, "zeros", ttnn.empty)
+            model_config = TtModelConfig.make(mesh_device, config, recipe, min_slots=users, max_seq_len=tokens)
+            model = TtTransformer(mesh_device, zeros, model_config)
+            return model, allocate_caches(mesh_device, model_config, blocks_for(users, tokens, BLOCK), BLOCK)
+
+    return build
 
 
 def budget_of(config, plan, recipe, users, tokens, chip=WORMHOLE):
@@ -96,7 +62,7 @@ def budget_of(config, plan, recipe, users, tokens, chip=WORMHOLE):
 
 
 @pytest.mark.galaxy
-def test_the_whole_7b_fits_with_the_largest_cache(mesh_device, monkeypatch):
+def test_the_whole_7b_fits_with_the_largest_cache(mesh_device, build):
     """32 users have 2048 tokens each on one chip, 8192 on two, 32768 on eight.
 
     The logits of a step are allocated beside the caches.
@@ -104,7 +70,7 @@ def test_the_whole_7b_fits_with_the_largest_cache(mesh_device, monkeypatch):
     tp = mesh_device.get_num_devices()
     tokens, plan = LARGEST[tp], ParallelPlan.make(QWEN25_7B, tp)
     before = allocated(mesh_device)
-    built = build(mesh_device, QWEN25_7B, BFP8_KV8, USERS, tokens, monkeypatch)
+    built = build(QWEN25_7B, BFP8_KV8, USERS, tokens)
     budget = budget_of(QWEN25_7B, plan, BFP8_KV8, USERS, tokens, chip_of(mesh_device))
     assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
     logits = ttnn.empty((1, 1, 32, plan.vocab), ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh_device)
@@ -116,11 +82,11 @@ FIRST_DIFFERS = replace(BFP8_KV8, name="bfp8-kv8, layer 0 bf16", different=((0, 
 
 
 @pytest.mark.parametrize("recipe", [BF16, BFP8, PERFORMANCE, FIRST_DIFFERS], ids=lambda recipe: recipe.name)
-def test_the_budget_is_what_layers_take(mesh_device, recipe, monkeypatch):
+def test_the_budget_is_what_layers_take(mesh_device, recipe, build):
     config = replace(QWEN25_7B, num_hidden_layers=2)
     plan = ParallelPlan.make(config, mesh_device.get_num_devices())
     before = allocated(mesh_device)
-    model, caches = build(mesh_device, config, recipe, 7, 300, monkeypatch)
+    model, caches = build(config, recipe, 7, 300)
     budget = budget_of(config, plan, recipe, 7, 300, chip_of(mesh_device))
     assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
     of_layers = [recipe.of_layer(i) for i in range(2)]
@@ -180,11 +146,11 @@ def test_persistent_l1_buffers_leave_prefill_one_contiguous_range(mesh_device, h
 
 @pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K", "T3K-tp4")
 @pytest.mark.parametrize("recipe", [BFP8, PERFORMANCE], ids=lambda recipe: recipe.name)
-def test_a_prefill_of_1024_rows_fits_l1(mesh_device, recipe, host_alone, monkeypatch):
+def test_a_prefill_of_1024_rows_fits_l1(mesh_device, recipe, build, host_alone):
     """Buffers of matmuls clash neither with tensors above a hole nor with L1 that reduce-scatter keeps."""
     config, tokens = replace(QWEN25_7B, num_hidden_layers=2), 1024
+    model, caches = build(config, recipe, 1, tokens)
     with host_alone():
-        model, caches = build(mesh_device, config, recipe, 1, tokens, monkeypatch)
         replica = Replica(model, caches, traced=False, users=1)
         batches = pack_prompts([Prompt(0, range(tokens), 0, range(replica.blocks))], model.max_prefill_rows, BLOCK)
         for batch in batches:

@@ -70,33 +70,6 @@ def test_token_probabilities_equal_hugging_faces(tmp_path, fields):
     assert (counts / counts.sum() - expected).abs().max() < 0.05  # 2.7 standard deviations at probability 0.5
 
 
-@pytest.mark.parametrize(
-    "fields, stops, chosen, on_device",
-    [
-        # Qwen2.5-Coder-Instruct
-        (
-            dict(QWEN25_7B_INSTRUCT, repetition_penalty=1.1, eos_token_id=[151645, 151643]),
-            {151645, 151643},
-            SamplingParams(0.7, top_k=20, top_p=0.8, repetition_penalty=1.1),
-            True,
-        ),
-        # DeepSeek-R1-Distill-Qwen: top_k is generate's default
-        (
-            dict(do_sample=True, temperature=0.6, top_p=0.95, eos_token_id=151643),
-            {151643},
-            SamplingParams(0.6, top_k=50, top_p=0.95),
-            False,
-        ),
-    ],
-    ids=["Coder", "R1-Distill"],
-)
-def test_the_defaults_of_the_family_say_where_tokens_are_sampled(tmp_path, fields, stops, chosen, on_device):
-    config = read(tmp_path, **fields)
-    sampling = default_sampling(config)
-    assert (sampling, sampling.on_device) == (chosen, on_device)
-    assert stop_ids(config) == stops and unsupported_fields(config) == []
-
-
 def test_a_checkpoint_without_the_file_is_greedy(tmp_path):
     assert default_sampling(read_generation_config(tmp_path)) == SamplingParams(top_k=50)
 

@@ -8,7 +8,6 @@ import weakref
 from dataclasses import asdict
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -77,12 +76,6 @@ def assert_holds(opened: Checkpoint, model):
 # Checkpoints that are read
 
 
-def test_a_single_file_is_read(single, model):
-    opened = Checkpoint.open(str(single))
-    assert_holds(opened, model)
-    assert opened.directory == single
-
-
 def test_tied_embeddings_serve_as_the_lm_head(tmp_path):
     """With and without a stored LM head that equals the embedding."""
     model = hf_model(tie_word_embeddings=True)
@@ -134,13 +127,6 @@ def test_a_tensor_is_read_anew_and_not_kept(sharded):
 
 
 # Checkpoints that are refused
-
-
-def test_a_model_that_is_neither_local_nor_on_the_hub(monkeypatch, tmp_path):
-    message = refusal(tmp_path / "absent")  # not even a hub id
-    assert f"{tmp_path / 'absent'}: no directory here, and no hub id" in message
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    assert "Qwen/None: no directory here, and the hub cannot be reached" in refusal("Qwen/None")
 
 
 def test_a_missing_shard(sharded):

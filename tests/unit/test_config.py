@@ -4,7 +4,6 @@ import json
 
 import pytest
 import transformers
-from transformers import Qwen2Config
 
 from models.demos.qwen25_7b.config import QWEN25_7B, ConfigError, DecoderConfig
 from models.demos.qwen25_7b.config.decoder_config import FAMILIES
@@ -42,25 +41,6 @@ def test_the_published_7b_config_is_the_constant():
     """The published file sets sliding_window and does not use it. It must not be refused."""
     assert DecoderConfig.from_dict(INSTRUCT) == QWEN25_7B
     assert QWEN25_7B.head_dim == 128
-
-
-def test_a_config_written_by_transformers_4_is_read(tmp_path):
-    published = {k: v for k, v in INSTRUCT.items() if k not in ("architectures", "transformers_version")}
-    Qwen2Config(**published).save_pretrained(tmp_path)
-    assert DecoderConfig.from_json(tmp_path / "config.json") == QWEN25_7B
-
-
-def test_a_config_written_by_transformers_5_is_read():
-    """5.x moves rope_theta into rope_parameters, names each layer's type, drops sliding_window."""
-    fields = {k: v for k, v in INSTRUCT.items() if k not in ("rope_theta", "torch_dtype")}
-    fields |= {
-        "dtype": "bfloat16",
-        "layer_types": ["full_attention"] * 28,
-        "rope_parameters": {"rope_theta": 1000000.0, "rope_type": "default"},
-        "sliding_window": None,
-        "transformers_version": "5.0.0",
-    }
-    assert DecoderConfig.from_dict(fields) == QWEN25_7B
 
 
 def test_head_dim_is_the_explicit_one_or_an_even_share_of_hidden():
@@ -218,12 +198,6 @@ def test_a_head_takes_columns_that_attention_knows(head_dim, width):
 def test_a_hidden_size_of_no_whole_tiles_is_refused(hidden):
     with pytest.raises(ConfigError, match=f"hidden_size must be a multiple of 32, got {hidden}"):
         DecoderConfig.from_dict(INSTRUCT | {"hidden_size": hidden})
-
-
-def test_defaults_of_the_rest():
-    config = DecoderConfig.from_dict({"model_type": "qwen2"})
-    assert (config.rope_theta, config.head_dim, config.tie_word_embeddings) == (10000.0, 128, False)
-    assert DecoderConfig.from_dict(INSTRUCT | {"num_key_value_heads": None}).num_key_value_heads == 28
 
 
 _FIELDS = ("quantization_config", "quantization", "dual_chunk_attention_config", "_name_or_path", "auto_map")

@@ -1,7 +1,5 @@
 """Requests with different sampling parameters share a batch. Each gets the tokens it gets alone."""
 
-import random
-
 import pytest
 import torch
 
@@ -152,33 +150,3 @@ def test_log_probabilities_of_sampled_tokens(served, hf, prompts, tokenizer):
         logits = hf(torch.tensor([request.tokens])).logits[0, len(request.prompt) - 1 : -1]
         expected = logits.log_softmax(-1).gather(1, torch.tensor(request.answer)[:, None])[:, 0]
         assert (torch.tensor(request.log_probs) - expected).abs().max() < 0.15
-
-
-EXTREMES = dict(
-    temperature=(1e-30, 0.01, 2.0, 1e30, float("inf"), float("nan")),
-    top_k=(-1, 0, 1, 2, 33, EVERYTHING, 1 << 40),
-    top_p=(0.0, 1e-46, 1e-6, 1.0, float("nan")),
-    repetition_penalty=(1e-46, 1e-40, 1e-30, 0.5, 3.0, 1e30, 1e300, float("inf"), float("nan")),
-    presence_penalty=(-2.0, 2.0, 1e40, float("-inf"), float("nan")),
-    frequency_penalty=(-2.0, 2.0, -1e40, float("inf"), float("nan")),
-    seed=(None, -1, -7, 0, (1 << 64) - 1),
-    enable_log_probs=(False, True),
-)
-
-
-def extreme(rng: random.Random) -> TTSamplingParams:
-    """One to four fields at an end of their range or beyond it."""
-    names = rng.sample(sorted(EXTREMES), rng.randint(1, 4))
-    return TTSamplingParams(**{name: rng.choice(EXTREMES[name]) for name in names})
-
-
-def test_normal_requests_beside_extreme_ones_get_hugging_faces_text(served, hf, prompts, tokenizer):
-    """No request ends the engine or changes the tokens of another request."""
-    rng = random.Random(0)
-    params = [TTSamplingParams() if i % 3 == 0 else extreme(rng) for i in range(len(prompts))]
-    normal = [i for i in range(len(prompts)) if i % 3 == 0]
-    expected = [greedy(hf, prompts[i], tokenizer.stop_ids) for i in normal]
-    answers = engine(served, ahead=2).serve(make_requests(prompts, tokenizer, params))
-    assert [answers[i] for i in normal] == expected
-    assert all(0 <= token < EVERYTHING for answer in answers for token in answer)
-    assert all(answers)

@@ -81,14 +81,6 @@ def test_only_weights_that_are_read_are_downloaded(hub, cache, right, has_index)
     assert downloaded == [part if has_index else single]
 
 
-def test_weights_removed_from_the_hubs_cache_are_not_fetched_again(hub, cache, right):
-    load(NAME, cache)
-    (hub.snapshots / OLD / "model.safetensors").unlink()
-    hub.requested.clear()
-    assert_same(load(NAME, cache), right)
-    assert hub.requested == [("small files", None)]
-
-
 def unreachable(*_, **__):
     raise ConnectionError("no route to host\nand more")
 

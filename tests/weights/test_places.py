@@ -108,15 +108,6 @@ def test_contents_alone_decide(tmp_path):
     assert not lines and {folder.name for folder in cache.glob("*/*-*")} == folders
 
 
-@pytest.mark.parametrize("seeds", [(1, 2), (1, 2, 1)])
-def test_without_the_checkpoint_its_last_start_counts(tmp_path, seeds):
-    for seed in seeds:
-        write(tmp_path / "model", seed)
-        answer(tmp_path / "model", tmp_path / "cache")
-    shutil.rmtree(tmp_path / "model")
-    assert_same(answer(tmp_path / "model", tmp_path / "cache"), right(seeds[-1]))
-
-
 @pytest.mark.parametrize("home", ["gone", "unknown", "read-only"])
 def test_a_home_that_cannot_be_used_means_no_cache_and_one_line(home, tmp_path, monkeypatch):
     model = plain(tmp_path)
