@@ -65,12 +65,6 @@ def test_the_folder_and_the_other_packages_are_importable(tree, tmp_path):
     assert python("-c", IMPORT_BOTH, cwd=tree, path=[tree]).startswith(f"{tree}/")
 
 
-def test_the_demo_answers_in_another_tree(tree):
-    options = ["--backend", "golden", "--no-cache", "--prompt", "What is the capital of France?"]
-    out = python(f"{tree / FOLDER}/demo/demo.py", *options, cwd=tree, path=[])
-    assert "The capital of France is Paris" in out, out
-
-
 def test_a_pcc_test_passes_in_another_tree(tree):
     for name in ("conftest.py", *(f"tests/{n}.py" for n in ("conftest", "families", "metrics"))):
         (tree / name).parent.mkdir(exist_ok=True)

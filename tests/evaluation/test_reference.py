@@ -57,11 +57,7 @@ five = torch.zeros(8, 5, dtype=torch.long)
     "contents, message",
     [
         (b"no torch file", "UnpicklingError"),
-        ([1, 2], "TypeError"),
-        ({"reference_tokens": ids}, "top5_tokens'"),
         ({"reference_tokens": ids[0], "top5_tokens": five}, r"has \[8\] and \[8, 5\]"),
-        ({"reference_tokens": ids, "top5_tokens": five[:6]}, r"has \[1, 8\] and \[6, 5\]"),
-        ({"reference_tokens": ids[:, :3], "top5_tokens": five}, r"has \[1, 3\]"),
         ({"reference_tokens": ids + VOCAB, "top5_tokens": five}, "another model"),
     ],
 )

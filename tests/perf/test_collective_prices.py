@@ -1,4 +1,4 @@
-"""Prices of collectives equal the measured rows. Between two rows they lie between their times."""
+"""Prices of collectives are those of the measured rows at their ends, and the planned all-reduce is the cheapest."""
 
 from dataclasses import replace
 
@@ -15,19 +15,6 @@ from models.demos.qwen25_7b.plans.grids import TILE
 # A less exact plan must cost at most this share of the more exact one. all_reduce_async rounds the sum once, a
 # reduce-scatter on several chips. bfloat8_b partial sums add 0.0015 to KL (docs/numerics.md).
 TWO_OPS_SHARE, NARROW_SHARE = 0.9, 0.75
-
-
-@pytest.mark.parametrize(
-    "terms, tensor_bytes, chips, topology, microseconds",
-    [
-        (("reduce_scatter", "all_gather"), 512 * 3584 * 2, 2, "line", 531),
-        (("reduce_scatter", "all_gather"), 1024 * 3584 * 2, 8, "ring", 722),
-        (("all_reduce",), 32 * 3584 * 2, 8, "ring", 75),
-    ],
-)
-def test_the_models_tensors_are_priced_between_two_rows(terms, tensor_bytes, chips, topology, microseconds):
-    seconds = sum(collective_seconds(op, chips, topology, tensor_bytes) for op in terms)
-    assert 1e6 * seconds == pytest.approx(microseconds, abs=1)
 
 
 @pytest.mark.parametrize("kind", ROWS, ids=str)

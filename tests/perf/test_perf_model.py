@@ -9,9 +9,8 @@ from qwen25_7b_lab.perf.capture import Step
 from qwen25_7b_lab.perf.commands import read_measured
 from qwen25_7b_lab.perf.report import LABEL, step_report
 from qwen25_7b_lab.perf.step_model import model_step
-from qwen25_7b_lab.prices.collective_prices import collective_seconds
-from qwen25_7b_lab.prices.op_costs import DRAM, LINK
-from qwen25_7b_lab.prices.prices import Row, ranged
+from qwen25_7b_lab.prices.op_costs import DRAM
+from qwen25_7b_lab.prices.prices import ranged
 
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.errors import UserError
@@ -51,38 +50,6 @@ ALL_REDUCE = in_l1("AllReduceAsync", "all_reduce_async")
 WEIGHTS = 28 * 112 * (72 + 56) * 1088 + 2 * 112 * 396 * 1088  # bytes of STEP's, without padding
 LAYER = (in_l1("LayerNorm", "rms_norm"), streaming(3584, 2304), attention(), streaming(1792, 3584), ALL_REDUCE)
 STEP = Step(before=(), kinds=((LAYER, 28),), after=(streaming(3584, 12672), streaming(3584, 12672)))
-
-
-def priced(op: Op, links: int = 1, **how) -> Row:
-    return Row.make(op, 1, links=links, **HERE | how)
-
-
-def test_a_decode_matmul_takes_its_padded_bytes_at_the_rate_of_its_rows():
-    op = replace(streaming(1792, 3584), in0_block_w=14)  # 112 tiles of columns, 120 with the banks' padding
-    padded = 56 * 120 * 1088
-    row = priced(op)
-    assert row.floor == pytest.approx(56 * 112 * 1088 / DRAM)
-    assert padded / DRAM < row.bound.kernel < 2 * padded / DRAM
-
-
-def test_a_block_of_k_costs_a_hop_and_the_partial_sums_of_a_reader():
-    times = [priced(replace(streaming(3584, 9472, "bfloat4_b"), in0_block_w=w)).bound.kernel for w in (1, 2, 4)]
-    assert times[0] > 1.5 * times[1] > 1.5 * times[2]
-    exact = priced(replace(streaming(3584, 9472, "bfloat4_b"), in0_block_w=1, fp32_dest=True)).bound.kernel
-    assert exact > times[0]
-
-
-def test_an_async_all_reduce_is_priced_as_a_gather_of_all_partial_sums():
-    rows = {}
-    for chips, links in ((1, 1), (2, 1), (8, 1), (8, 2)):
-        row = rows[chips, links] = priced(ALL_REDUCE, links, chips=chips)
-        assert row.work.sent == 32 * 3584 * 2 * (chips - 1)
-    assert rows[1, 1].bound.price is None and rows[1, 1].floor == 0
-    alone = collective_seconds("all_gather", 8, "line", 8 * 32 * 3584 * 2)
-    assert alone < rows[8, 1].bound.kernel < alone + 20e-6
-    assert rows[2, 1].floor == pytest.approx(32 * 3584 * 2 / LINK)
-    assert rows[8, 2].floor == pytest.approx(rows[8, 1].floor / 2)
-    assert rows[2, 1].seconds < rows[8, 2].seconds < rows[8, 1].seconds
 
 
 @pytest.mark.parametrize("users, position", [(1, 0), (32, 1024)])

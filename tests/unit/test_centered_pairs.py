@@ -4,7 +4,6 @@ tests/unit/test_transforms.py shows that attention does not change. tests/pcc/te
 """
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,7 +21,6 @@ from models.demos.qwen25_7b.plans.rotary_pairs import (
 )
 from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.tt.inputs import decode_key_rows, prefill_key_rows
 from models.demos.qwen25_7b.tt.rotary import centered_rows
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
@@ -112,19 +110,3 @@ def test_the_table_is_the_rotated_bias_less_the_bias_at_position_0(config):
     assert 0 < lengths.max() <= MOST_LEFT * factor * PEAK
     # Half a step of bfloat16, also of small values: a difference of float32 or bfloat16 would lose them.
     assert ((table.double() - right).abs() <= 2**-8 * right.abs() + 1e-9).all()
-
-
-@pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_a_step_and_a_prompt_look_up_the_rows_of_each_head_and_position(kv_heads):
-    model_config = SimpleNamespace(parallel=SimpleNamespace(kv_heads=kv_heads), max_seq_len=100)
-    rows = torch.stack(torch.meshgrid(torch.arange(kv_heads), torch.arange(100), indexing="ij"), -1)
-    rows = rows.view(-1, 2)  # head and position of each row
-
-    step = rows[decode_key_rows(torch.tensor([5, 99, 0]), model_config)].view(3, 32, 2)
-    assert step[:, :kv_heads, 0].equal(torch.arange(kv_heads).expand(3, -1))
-    assert (step[..., 1] == torch.tensor([5, 99, 0])[:, None]).all()
-
-    chunk = torch.arange(64, 96)[None]
-    batch = rows[prefill_key_rows(chunk, model_config, sequences=2)].view(2, kv_heads, 32, 2)
-    assert batch[..., 0].equal(torch.arange(kv_heads)[None, :, None].expand(2, -1, 32))
-    assert batch[..., 1].equal(chunk[None].expand(2, kv_heads, -1))

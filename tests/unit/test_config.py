@@ -85,6 +85,14 @@ REFUSED = [
     ({"vocab_size": "152064"}, ["vocab_size", "'152064'"]),
     ({"vocab_size": 10**18}, ["vocab_size", "positive integer"]),
     ({"num_key_value_heads": 3}, ["multiple", "28 and 3"]),
+    ({"rms_norm_eps": "1e-6"}, ["rms_norm_eps must be a positive number, got '1e-6'"]),
+    ({"tie_word_embeddings": "false"}, ["tie_word_embeddings must be true or false"]),
+    ({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}, ["rope_theta is 1000000.0 at top level"]),
+    ({"rope_scaling": YARN, "rope_parameters": {"rope_theta": 1e6}}, ["and rope_parameters differ"]),
+    ({"rope_scaling": YARN | {"type": "linear"}}, ["rope_type is 'yarn' and type 'linear'"]),
+    ({"partial_rotary_factor": 0.5}, ["partial_rotary_factor must be 1, got 0.5"]),
+    ({"rope_scaling": YARN, "original_max_position_embeddings": 1024}, ["is 1024 at top level"]),
+    ({"layer_types": ["full_attention", "chunked_attention"]}, ["got layer_types chunked_attention"]),
 ]
 
 

@@ -96,13 +96,3 @@ def test_a_group_of_slots_stays_within_a_chunk_of_keys(length, tokens):
 )
 def test_no_draft_where_the_host_samples_or_a_penalty_applies(params):
     assert drafts([FakeSequence(0, [1, 2] * 4, params=params)], slots=8, max_tokens=4) == []
-
-
-def test_no_draft_with_fewer_free_slots_than_sequences():
-    assert drafts([FakeSequence(row, [1, 2] * 4) for row in range(3)], slots=5, max_tokens=4) == []
-
-
-@pytest.mark.parametrize("remaining", [1, 2, 3, 4, 5])
-def test_no_draft_token_goes_past_the_last_new_token(remaining):
-    made = drafts([FakeSequence(0, [1, 2] * 4, remaining=remaining)], slots=8, max_tokens=4)
-    assert sum(len(draft.tokens) for draft in made) == (min(remaining, 4) if remaining > 1 else 0)

@@ -70,18 +70,6 @@ def test_decode_matmuls_divide_and_fit(config, chip, tp, recipe):
     assert ("gate + up" in plans) == (config is QWEN25_7B and tp == 8), "it saves padding there"
 
 
-@pytest.mark.parametrize("tp, before, after", [(1, 270, 242), (2, 135, 121), (4, 128, 107), (8, 98, 55)])
-def test_a_layer_of_the_7b_has_fewer_multicasts_than_within_shards(tp, before, after):
-    plans = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), BFP8, WORMHOLE).decode_matmuls
-    layer = [plan for name, plan in plans.items() if "LM head" not in name]
-    within = [replace(plan, in0_block_w=plan.widths[0]) for plan in layer]
-    assert (sum(plan.hops for plan in within), sum(plan.hops for plan in layer)) == (before, after)
-    timed = VARIANTS["ttnn.linear"]["in0_block_w"]
-    assert all(plan.widths[0] in timed and plan.in0_block_w in timed for plan in plans.values()), (
-        "make bringup times both"
-    )
-
-
 def decode_price(plan: DecodeMatmul) -> float:
     """Microseconds of a decode matmul with float32 dest."""
     arch = plan.chip.architecture.lower().split("_")[0]
@@ -97,6 +85,7 @@ def test_no_block_of_k_that_fits_is_cheaper_than_the_planned_one(tp, recipe):
     """With one chip, bfloat4_b gate and up take blocks of four tiles: two would wait for their partial sums."""
     plans = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, WORMHOLE).decode_matmuls
     for name, plan in plans.items():
+        assert {plan.widths[0], plan.in0_block_w} <= {*VARIANTS["ttnn.linear"]["in0_block_w"]}, "bringup times both"
         prices = {w: decode_price(replace(plan, in0_block_w=w)) for w in plan.widths}
         assert prices[plan.in0_block_w] <= 1.02 * min(prices.values()), name
         if (name, tp, plan.weight) == ("gate", 1, "bfloat4_b"):

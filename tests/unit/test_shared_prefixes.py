@@ -1,4 +1,4 @@
-"""Prompts of one call share a long beginning: it is computed once."""
+"""Prompts share beginnings: each is computed once, and a known block holds what was written to it."""
 
 import pytest
 from hypothesis import given, settings
@@ -77,7 +77,7 @@ def test_a_known_block_was_written(calls, random):
             for prompt in prompts:
                 for i, block in enumerate(scheduler.pool.lookup_prefix(prompt)):
                     assert written.get(block) == tuple(prompt[: (i + 1) * BLOCK])
-    assert scheduler.pool.num_free == 64
+    assert scheduler.pool.num_free == 64 and not any(scheduler.pool.ref_counts)
 
 
 def test_the_last_token_of_an_answer_is_part_of_no_prefix():
@@ -90,3 +90,17 @@ def test_the_last_token_of_an_answer_is_part_of_no_prefix():
     tokens = sequence.tokens
     scheduler.finish(sequence)
     assert len(tokens) == 2 * BLOCK and len(scheduler.pool.lookup_prefix(tokens)) == 1
+
+
+def test_blocks_are_reused_oldest_first_and_prefixes_last():
+    pool = BlockPool(4, BLOCK)
+    sequence = list(range(10))
+    blocks = pool.allocate(3)
+    pool.register_prefix(sequence, blocks)
+    pool.free(blocks)
+    assert pool.lookup_prefix(sequence) == blocks[:2]
+    (unused,) = pool.allocate(1)
+    assert unused not in blocks
+    assert pool.allocate(1) == [blocks[2]], "the end of a sequence is reused before its beginning"
+    assert pool.lookup_prefix(sequence) == blocks[:2]
+    assert pool.allocate(1) == [blocks[1]] and pool.lookup_prefix(sequence) == blocks[:1]

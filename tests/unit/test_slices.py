@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.demos.qwen25_7b.config.rope import Rope
-from models.demos.qwen25_7b.plans.rotary_pairs import to_interleaved
 from models.demos.qwen25_7b.plans.slices import VERSION, Constant, KeyScaling, Projection, Table, TensorRange
 
 ROPE = Rope(theta=1e4, scaling=None, context=256)
@@ -20,22 +19,6 @@ TENSORS = {
 
 def read(weight_slice) -> torch.Tensor:
     return weight_slice.read(TENSORS.__getitem__)
-
-
-def test_outputs_become_columns_and_inputs_rows():
-    w = TENSORS["w"]
-    assert read(Projection(0, (TensorRange("w", 3, 5),), 6)).equal(w[3:8].t())
-    assert read(Projection(1, (TensorRange("w", 2, 3),), 24)).equal(w[:, 2:5].t())
-    assert read(Projection(0, (TensorRange("bias", 3, 5),), 1)).equal(TENSORS["bias"][None, 3:8])
-    assert read(Table("w", (24, 6))).equal(w)
-
-
-def test_a_head_of_pairs_is_reordered_within_itself():
-    w = TENSORS["w"]
-    weight_slice = Projection(0, (TensorRange("w", 8, 8, pairs=True), TensorRange("v", 0, 4), Constant(2, -1.0)), 6)
-    heads = to_interleaved(w[8:16], dim=0)
-    assert read(weight_slice).equal(torch.cat([heads, -w[:4], torch.full((2, 6), -1.0).bfloat16()]).t())
-    assert weight_slice.tensors == ("w", "v") and weight_slice.shape == (6, 14)
 
 
 blocks = st.lists(

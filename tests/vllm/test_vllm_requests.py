@@ -97,31 +97,6 @@ def test_parameters_that_would_end_the_engine_or_be_ignored(changes, named):
         check()
 
 
-DEFAULTS = {"n": 1, "bad_words": [], "seed": None, "metadata": None}
-
-
-@pytest.mark.parametrize(
-    "given, words",
-    [
-        (dict(guided_choice=["yes", "no"]), "guided_choice here: use structured_outputs"),
-        (dict(guided_json={}), "guided_json here"),
-        (dict(best_of=3), "best_of here: leave it out"),
-        (dict(bad_words=["no"]), "bad_words here"),
-        (dict(n=20, seed=None), "n here"),
-        (dict(seed=0), "seed here"),
-        (dict(of_no_route=False), "of_no_route here"),
-        (dict(n=1, bad_words=[], guided_json=None, store=True, metadata={"a": "b"}, safety_identifier="x"), None),
-    ],
-)
-def test_options_that_are_not_read(given, words):
-    """A default, and what asks for no other text, may be given."""
-    check = lambda: requests.check_unread(given, DEFAULTS)  # noqa: E731
-    if words is None:
-        return check()
-    with pytest.raises(ValueError, match=f"^vLLM ignores {words}"):
-        check()
-
-
 def check(*grammars: str) -> list[Exception | None]:
     """Check grammars at once."""
     checked = trials.GrammarTrials(Backend(), Busy)

@@ -154,24 +154,6 @@ def ended(before: str, after: str):
 GATE = "model.layers.0.mlp.gate_proj."
 # id: file, change, words of the line
 REFUSED = {
-    "eps as text": (CONFIG, dict(rms_norm_eps="1e-6"), "rms_norm_eps must be a positive number, got '1e-6'"),
-    "tied as text": (CONFIG, dict(tie_word_embeddings="false"), "tie_word_embeddings must be true or false"),
-    "two thetas": (
-        CONFIG, dict(rope_parameters=dict(rope_type="default", rope_theta=5e5)), "rope_theta is 1000000.0 at top level",
-    ),
-    "two scalings": (CONFIG, dict(rope_scaling=YARN, rope_parameters=dict(rope_theta=5e5)),
-        "and rope_parameters differ"),
-    "two types": (CONFIG, dict(rope_scaling=YARN | dict(type="linear")), "rope_type is 'yarn' and type 'linear'"),
-    "half a head rotated": (CONFIG, dict(partial_rotary_factor=0.5), "partial_rotary_factor must be 1, got 0.5"),
-    "original context twice": (
-        CONFIG, dict(rope_scaling=YARN, original_max_position_embeddings=1024), "is 1024 at top level",
-    ),
-    "sliding window": (
-        CONFIG, dict(use_sliding_window=True, sliding_window=8, layer_types=ABSENT, max_window_layers=2),
-        "got layers 2 to 3",
-    ),
-    "layer types": (CONFIG, dict(layer_types=["full_attention"] * 3 + ["chunked_attention"]),
-        "got layer_types chunked_attention"),
     "of Qwen3": (WEIGHTS, of_qwen3,
         "q_proj.bias (and 11 more) missing, model.layers.0.self_attn.q_norm.weight (and 3 more) found"),
     "without biases": (
