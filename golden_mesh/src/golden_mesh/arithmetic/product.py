@@ -249,8 +249,9 @@ def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor | BlockFloa
     count = len(rows)
     rows = _padded(source_b(rows, kernel), below=-count % ROWS)
     step = max(STEP, WIDENED // (columns + -columns % COLUMNS) // STEP * STEP)
-    strips = weight.split(STRIP // step // COLUMNS * COLUMNS, 1)
     threads = torch.get_num_threads() if weight.numel() >= LARGE else 1
+    shares = threads * -(-columns * step // (STRIP * threads))  # as many for each thread
+    strips = weight.split(-(-columns // (shares * COLUMNS)) * COLUMNS, 1)
     if threads == 1 or len(strips) == 1:
         parts = [_strip(rows, strip, kernel, step) for strip in strips]
     else:  # each thread takes the strips one after the other, and torch no further threads
