@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from qwen25_7b_lab.evaluation.teacher_forcing import prefill_batches, prefill_logits
+from qwen25_7b_lab.evaluation.teacher_forcing import prefill_logits
 
 from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.engine.prefill_batch import Prompt
@@ -49,7 +49,7 @@ def test_32768_tokens_through_two_layers(mesh_device, narrow):
     config, weights = narrow
     ids = torch.randint(1000, (TOKENS,), generator=torch.Generator().manual_seed(0)).tolist()
     replica = Replica.load(mesh_device, weights, config, BF16, users=1, max_seq_len=TOKENS, traced=False)
-    *beginning, last = prefill_batches(replica, Prompt(0, ids, 0, range(replica.blocks)))
+    *beginning, last = replica.batches([Prompt(0, ids, 0, range(replica.blocks))])
     for batch in beginning:
         replica.prefill(batch)
     requested = replace(last, sampled_rows=tuple(range(last.rows - ASKED, last.rows)))

@@ -5,10 +5,9 @@ from collections import Counter
 import pytest
 from golden_mesh.graph.device_ops import Op
 from qwen25_7b_lab.perf.capture import Step, capture_step
-from qwen25_7b_lab.perf.plan_tables import hops
+from qwen25_7b_lab.perf.plan_tables import hops, step_bytes
 from qwen25_7b_lab.perf.plan_tables import sent as sent_by
 from qwen25_7b_lab.perf.report import op_table
-from qwen25_7b_lab.perf.step_bytes import step_bytes
 from qwen25_7b_lab.perf.step_model import StepModel, model_step
 
 from models.demos.qwen25_7b.config import BFP8

@@ -6,7 +6,7 @@ nothing.
 
 import pytest
 from qwen25_7b_lab.bringup.speed import measure, weights
-from qwen25_7b_lab.perf.step_bytes import step_bytes
+from qwen25_7b_lab.perf.plan_tables import step_bytes
 from qwen25_7b_lab.perf.step_model import model_decode, model_prompt
 from qwen25_7b_lab.prices.prices import ranged
 from qwen25_7b_lab.prices.published import span

@@ -11,9 +11,9 @@ from golden_mesh.graph import sections
 from golden_mesh.graph.device_ops import Op, Tensor, operations, programs_in_graph
 from golden_mesh.graph.recorder import Recorder, recording
 from golden_mesh.mesh import dispatch
+from qwen25_7b_lab.perf.l1_map import l1_uses
 from qwen25_7b_lab.prices.collective_prices import collective_seconds
 from qwen25_7b_lab.prices.constants import Price
-from qwen25_7b_lab.prices.l1 import l1_uses
 from qwen25_7b_lab.prices.laws import GAP
 from qwen25_7b_lab.prices.op_costs import DRAM, Bound, Work, chips_of, work_of
 from qwen25_7b_lab.prices.prices import Row

@@ -105,7 +105,7 @@ def replay(args: argparse.Namespace) -> None:
     from models.demos.qwen25_7b.tt.placement import chip_of
 
     from ..perf.step_model import arch_of
-    from ..prices.records import prices_of
+    from ..prices.program import prices_of
 
     kept, calls = replays.load(args.out / "ops.pt"), 20 if args.size == "7b" else 1
     ops = [*kept["ops"], *variants(kept["ops"])]

@@ -41,13 +41,13 @@ def prefill(replica, prompt: int) -> float:
     """Seconds to the first token of a random prompt in slot 0. The next step continues every slot at its end."""
     import torch
 
-    from models.demos.qwen25_7b.engine.prefill_batch import Prompt, pack_prompts
+    from models.demos.qwen25_7b.engine.prefill_batch import Prompt
     from models.demos.qwen25_7b.plans.blocks import attention_tables, equal_shares
 
     shares, seeded = equal_shares(replica.blocks, replica.slots), torch.Generator().manual_seed(0)
     tokens = torch.randint(replica.model.model_config.dims.vocab_size, (prompt,), generator=seeded).tolist()
     begin = time.perf_counter()
-    for batch in pack_prompts([Prompt(0, tokens, 0, shares[0])], replica.model.max_prefill_rows, replica.block):
+    for batch in replica.batches([Prompt(0, tokens, 0, shares[0])]):
         replica.prefill(batch)
     first = replica.read_tokens()[: replica.slots]
     seconds = time.perf_counter() - begin
@@ -78,7 +78,7 @@ def speed(args: argparse.Namespace) -> None:
     from models.demos.qwen25_7b.config import RECIPES
     from models.demos.qwen25_7b.engine.replica import Replica
 
-    from ..perf.step_bytes import step_bytes
+    from ..perf.plan_tables import step_bytes
 
     names, crowds, prompts, steps = CASES[args.size]
     source, config = weights(args.size)

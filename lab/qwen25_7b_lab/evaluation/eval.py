@@ -118,9 +118,8 @@ class Evaluation:
         self, recipe: Recipe, model: EvaluatedModel, weights: str, devices: list, readings: list
     ) -> Iterator[dict]:
         in_formats = self._read(model, recipe) if self.by_position else readings
-        with replicas_on(
-            devices, model.checkpoint, recipe, texts=self.users, max_seq_len=self.longest, queues=command_queues()
-        ) as replicas:
+        sizes = dict(texts=self.users, max_seq_len=self.longest)
+        with replicas_on(devices, model.checkpoint, recipe, **sizes) as replicas:
             for bucket, reading, rounded in zip(self.buckets, readings, in_formats):
                 scores = {"decode": score_decode(replicas, bucket, reading)}
                 kl_of_weights = None

@@ -12,7 +12,7 @@ from models.demos.qwen25_7b.plans.machines import Split, machine
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
-from models.demos.qwen25_7b.tt.mesh import backend_name, select_backend
+from models.demos.qwen25_7b.tt.mesh import backend_name, command_queues, select_backend
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 from .smollm2 import cached_smollm2
@@ -84,16 +84,17 @@ def _loaded(devices: int, texts: int) -> tuple[int, int]:
 
 @contextmanager
 def replicas_on(
-    devices: list, checkpoint: Checkpoint, recipe: Recipe, *, texts: int, max_seq_len: int, queues: int
+    devices: list, checkpoint: Checkpoint, recipe: Recipe, *, texts: int, max_seq_len: int, queues: Optional[int] = None
 ) -> Iterator[list]:
-    """Load the Replicas that `texts` texts at a time need, one on each device. queues: of the open devices.
+    """Load the Replicas that `texts` texts at a time need, one on each device. queues: of the devices, by default all.
 
     On exit the devices' memory is free again, for a model with another recipe.
     """
     from models.demos.qwen25_7b.engine.replica import load_replicas
 
     count, users = _loaded(len(devices), texts)
-    replicas = load_replicas(devices[:count], checkpoint, recipe, users=users, max_seq_len=max_seq_len, queues=queues)
+    sizes = dict(users=users, max_seq_len=max_seq_len, queues=queues or command_queues())
+    replicas = load_replicas(devices[:count], checkpoint, recipe, **sizes)
     try:
         yield replicas
     finally:

@@ -108,9 +108,8 @@ def check_readiness(args: argparse.Namespace) -> None:
     rows = []
     with open_replicas(split, queues=command_queues()) as devices:
         for recipe in args.recipes:
-            with replicas_on(
-                devices, model.checkpoint, recipe, texts=len(entries), max_seq_len=longest, queues=command_queues()
-            ) as replicas:
+            sizes = dict(texts=len(entries), max_seq_len=longest)
+            with replicas_on(devices, model.checkpoint, recipe, **sizes) as replicas:
                 tokens, shares = agreement(replicas, entries)
             passed = all(shares[k] >= least for k, least in BAR.items())
             cells = [f"{share:.2%}" for share in shares.values()]

@@ -107,10 +107,8 @@ def _runs(args, names, questions, model, splits) -> Iterator[tuple]:
                 tasks = list(names)
                 if questions:
                     tasks.append(questions_task(questions, instruct=args.instruct, new_tokens=args.max_new_tokens))
-                texts = split.dp * MAX_USERS
-                with replicas_on(
-                    devices, model.checkpoint, recipe, texts=texts, max_seq_len=context, queues=command_queues()
-                ) as replicas:
+                sizes = dict(texts=split.dp * MAX_USERS, max_seq_len=context)
+                with replicas_on(devices, model.checkpoint, recipe, **sizes) as replicas:
                     results = simple_evaluate(
                         ReplicaLM(replicas, tokenizer),
                         tasks=tasks,

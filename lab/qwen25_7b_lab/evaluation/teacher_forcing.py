@@ -1,15 +1,14 @@
 """Teacher forcing: a model reads fixed texts, and its predictions after each token are kept."""
 
 from collections import deque
-from dataclasses import replace
 from typing import Iterator, NamedTuple, Sequence
 
 import torch
 
-from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, Prompt, pack_prompts
+from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, Prompt
+from models.demos.qwen25_7b.engine.readiness import logits_after_each
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table, attention_tables, equal_shares
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 
 from .texts import ForcedText
 
@@ -43,18 +42,10 @@ def predict_with_decode(replicas: Sequence[Replica], texts: Sequence[ForcedText]
 
 
 def predict_with_prefill(replica: Replica, texts: Sequence[ForcedText]) -> Iterator[Prediction]:
-    """The same predictions by prefill alone, which returns 32 rows of logits: a text runs once for each 32."""
-    blocks = equal_shares(replica.blocks, replica.users)[0]
+    """The same predictions by prefill alone."""
     for index, text in enumerate(texts):
-        for batch in prefill_batches(replica, Prompt(0, text.ids[:-1], 0, blocks)):
-            (chunk,) = batch.chunks
-            for first in range(max(chunk.num_cached, text.prompt_length - 1), chunk.end, MAX_USERS):
-                positions = list(range(first, min(first + MAX_USERS, chunk.end)))
-                rows = tuple(position - chunk.start for position in positions)
-                logits = prefill_logits(replica, replace(batch, sampled_rows=rows))
-                yield Prediction([index] * len(positions), positions, logits[: len(positions)])
-            if text.prompt_length > chunk.end:
-                replica.prefill(batch)
+        for positions, logits in logits_after_each(replica, text.ids[:-1], text.prompt_length - 1):
+            yield Prediction([index] * len(positions), list(positions), logits)
 
 
 def predict_along(replica: Replica, ids: Sequence[int], first: int) -> Iterator[Prediction]:
@@ -64,7 +55,7 @@ def predict_along(replica: Replica, ids: Sequence[int], first: int) -> Iterator[
     in a block of its own. Its table has the prefilled blocks before that. first: a multiple of the replica's block.
     """
     text, *shares = equal_shares(replica.blocks, replica.users)
-    for batch in prefill_batches(replica, Prompt(0, ids[:-1], 0, text)):
+    for batch in replica.batches([Prompt(0, ids[:-1], 0, text)]):
         replica.prefill(batch)
     replica.read_tokens()
     starts = range(first, len(ids) - 1, replica.block)
@@ -77,10 +68,6 @@ def predict_along(replica: Replica, ids: Sequence[int], first: int) -> Iterator[
             replica.launch_decode()
             replica.read_tokens()
             yield Prediction([0] * len(at), at, replica.read_logits()[: len(at)])
-
-
-def prefill_batches(replica: Replica, prompt: Prompt) -> list[PrefillBatch]:
-    return pack_prompts([prompt], replica.model.max_prefill_rows, replica.block)
 
 
 def prefill_logits(replica: Replica, batch: PrefillBatch) -> torch.Tensor:
@@ -109,7 +96,8 @@ class _Slots:
                 yield self._add(slot, index, text)
 
     def _add(self, slot: int, index: int, text: ForcedText) -> Prediction:
-        *first, last = prefill_batches(self.replica, Prompt(slot, text.ids[: text.prompt_length], 0, self.blocks[slot]))
+        prompt = Prompt(slot, text.ids[: text.prompt_length], 0, self.blocks[slot])
+        *first, last = self.replica.batches([prompt])
         for batch in first:
             self.replica.prefill(batch)
         logits = prefill_logits(self.replica, last)

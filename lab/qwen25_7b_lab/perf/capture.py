@@ -13,7 +13,7 @@ from golden_mesh.graph.device_ops import Op, operations, programs_in_graph
 
 from models.demos.qwen25_7b.config import DecoderConfig, Recipe
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, Prompt, pack_prompts
+from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, Prompt
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.engine.sampling import SamplingMode
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
@@ -93,13 +93,10 @@ def capture_prefill(
     """Capture the prefill batches of a prompt of `tokens` tokens. Equal kinds are captured once."""
     counts = list(layer_kinds(config, recipe).values())
     with one_layer_of_each_kind(mesh_device, config, recipe, 1, tokens) as replica:
-        prompt = Prompt(0, range(tokens), 0, range(replica.blocks))
-        steps, batches = {}, []
-        for batch in pack_prompts([prompt], replica.model.max_prefill_rows, replica.block):
-            if batch.kind not in steps:
-                steps[batch.kind] = capture_batch(replica, batch, counts)
-            batches.append((batch, steps[batch.kind]))
-        return batches
+        batches = replica.batches([Prompt(0, range(tokens), 0, range(replica.blocks))])
+        kinds = {batch.kind: batch for batch in reversed(batches)}  # the first of each
+        steps = {kind: capture_batch(replica, batch, counts) for kind, batch in kinds.items()}
+        return [(batch, steps[batch.kind]) for batch in batches]
 
 
 def capture_batch(replica: Replica, batch: PrefillBatch, counts: Sequence[int]) -> Step:

@@ -1,9 +1,11 @@
 """The L1 map of a core: bytes of tensors and circular buffers while each op of a layer runs, planned and captured."""
 
+import re
 from dataclasses import dataclass, replace
 from typing import Callable, Iterator, Sequence
 
 import ttnn
+from golden_mesh.graph.device_ops import SUFFIX
 
 from models.demos.qwen25_7b.config import DecoderConfig, Recipe
 from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt
@@ -12,7 +14,6 @@ from models.demos.qwen25_7b.plans.grids import padded_rows
 from models.demos.qwen25_7b.plans.l1 import ATTENTION, CUT, PRODUCT, OpFootprint, decode_footprints, prefill_footprints
 
 from ..options import markdown
-from ..prices.l1 import L1Use, l1_uses
 from .capture import CONTEXT, LAYER, graph_of, one_layer_of_each_kind
 
 # The device operations of an op of the plans, by the op's name.
@@ -112,7 +113,7 @@ def _map(replica: Replica, title: str, footprints: Sequence[OpFootprint], run: C
     )
 
 
-def match(footprints: Sequence[OpFootprint], launched: Sequence[L1Use]) -> Iterator[Row]:
+def match(footprints: Sequence[OpFootprint], launched: Sequence["L1Use"]) -> Iterator[Row]:
     """Each footprint with its device operations. ValueError: the plan and the capture have different ops."""
     at, top = 0, launched[0].lowest + launched[0].tensors  # the first op's tensors have no hole
     for footprint, following in zip(footprints, [*footprints[1:], None]):
@@ -157,3 +158,53 @@ def l1_table(mapped: L1Map) -> str:
         "-: not counted, or not reported: ttnn reports circular buffers of some operations only.",
     ]
     return markdown(header, rows) + "\n\n" + " ".join(notes)
+
+
+# ---- the nodes of a graph capture
+
+
+@dataclass(frozen=True)
+class L1Use:
+    """L1 of a core while a device operation runs, in bytes since the capture began."""
+
+    op: str
+    tensors: int  # the largest sum, the operation's own temporaries included
+    lowest: int  # the tensors' lowest address
+    buffers: int  # circular buffers; 0 where ttnn reports none
+
+
+def l1_uses(nodes: Sequence[dict], scope: str) -> Iterator[L1Use]:
+    """Of each device operation in a scope that ttnn.graph.track_function_start began. nodes: the result of
+    end_graph_capture.
+    """
+    scopes, inside, alive, above = [], 0, {}, 1 << 32
+    for node in nodes:
+        kind, params = node["node_type"], node["params"]
+        if kind == "function_start":
+            scopes.append([params["name"], sum(alive.values()), min(alive, default=above), []])
+            inside += params["name"] == scope
+        elif kind == "function_end":
+            name, *use, buffers = scopes.pop()
+            inside -= name == scope
+            if inside and SUFFIX.match(name):
+                yield L1Use(re.sub(r"(Device)?Operation$", "", name), *use, extent(buffers))
+        elif kind == "circular_buffer_allocate" and params["globally_allocated"] == "0":
+            for each in scopes:
+                each[-1].append((int(params["address"]), int(params["size"])))
+        elif kind == "buffer_allocate" and params["type"] == "L1":
+            address = int(params["address"])
+            alive[address] = int(params["max_size_per_bank"])
+            for each in scopes:
+                each[1:3] = max(each[1], sum(alive.values())), min(each[2], address)
+        elif kind == "buffer_deallocate" and params["type"] == "L1":
+            alive.pop(int(params["address"]), None)
+
+
+def extent(buffers: Sequence[tuple[int, int]]) -> int:
+    """Bytes from the first to the last circular buffer (address, bytes).
+
+    Every chip reports its own buffers, at the same addresses. Buffers of different cores may overlap.
+    """
+    if not buffers:
+        return 0
+    return max(at + size for at, size in buffers) - min(at for at, _ in buffers)

@@ -1,20 +1,40 @@
 """Counts from the plans: DRAM of a chip and bytes of a step, for every split."""
 
+from dataclasses import dataclass
+
 from models.demos.qwen25_7b.config import BFP8_KV8, QWEN25_7B, DecoderConfig, Recipe
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import Chip
 from models.demos.qwen25_7b.plans.decode_plan import DecodeMatmul
+from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
 from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
-from models.demos.qwen25_7b.plans.memory_budget import memory_budget
+from models.demos.qwen25_7b.plans.memory_budget import cached_tile_bytes, memory_budget
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
 
 from ..options import markdown
 from ..prices.collective_prices import Collective
-from .step_bytes import step_bytes
 
 USERS, CONTEXT, POSITION = 32, 2048, 1024
+
+
+@dataclass(frozen=True)
+class StepBytes:
+    """Bytes that a chip reads in a step."""
+
+    weights: int  # read from DRAM, padding of the banks included
+    padding: int  # the part of `weights` that fills up banks
+    cache: int  # read from DRAM
+
+
+def step_bytes(table: ModelTable, users: int, position: int) -> StepBytes:
+    """A step of `users` users, each with `position` tokens before the new one."""
+    read = sum(times * linear.streamed_bytes for linear, times in table.step)
+    needed = sum(times * linear.unpadded_bytes for linear, times in table.step)
+    blocks = users * ceil_div(position + 1, TILE)
+    tiles = blocks * table.parallel.kv_heads * (table.dims.head_width // TILE)
+    return StepBytes(weights=read, padding=read - needed, cache=2 * tiles * cached_tile_bytes(table))
 
 
 def splits_table() -> str:

@@ -22,7 +22,7 @@ from ..prices.laws import DRAM as BYTES_A_MICROSECOND
 from ..prices.op_costs import DRAM, matmul_peak
 from ..prices.prices import Prices, Row
 from .capture import Step, capture_prefill, capture_step
-from .step_bytes import step_bytes
+from .plan_tables import step_bytes
 
 
 @dataclass(frozen=True)

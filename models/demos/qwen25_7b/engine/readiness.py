@@ -16,7 +16,7 @@ from ..text.request import check_request
 from ..text.tokenizer import ChatTokenizer
 from ..weights.cache import open_checkpoint
 from .generator import Generator
-from .prefill_batch import PrefillBatch, Prompt, pack_prompts
+from .prefill_batch import Prompt
 from .replica import Replica, load_replicas
 
 CONTEXT = 4096  # tokens, unless the caller asks for another
@@ -52,7 +52,7 @@ class ReadinessGenerator:
         check_request([prompt], max_new_tokens, model_config.max_seq_len, vocab_size=model_config.dims.vocab_size)
         blocks = equal_shares(replica.blocks, replica.users)[0]
         tables = attention_tables([blocks, *[[]] * (replica.slots - 1)], replica.width)
-        for batch in self._batches([Prompt(0, prompt, 0, blocks)]):
+        for batch in replica.batches([Prompt(0, prompt, 0, blocks)]):
             replica.prefill(batch)
         predictions: list[int] = []
         for step in range(max_new_tokens):
@@ -81,11 +81,11 @@ class ReadinessGenerator:
         replica = self._with_traces(enable_trace)
         ids = [row[: int(end)].tolist() for row, end in zip(tokens, prompt_lens)]
         if return_all_logits:
-            return torch.cat([*self._logits_after_each(*ids)])[None]
+            return torch.cat([logits for _, logits in logits_after_each(replica, *ids)])[None].float()
         starts = [0] * len(ids) if start_pos is None else map(int, start_pos)
         blocks = self._blocks(page_table, [len(own) for own in ids])
         logits = torch.zeros(len(ids), 1, replica.model.model_config.dims.vocab_size)
-        for batch in self._batches([Prompt(*row) for row in zip(range(len(ids)), ids, starts, blocks)]):
+        for batch in replica.batches([Prompt(*row) for row in zip(range(len(ids)), ids, starts, blocks)]):
             replica.prefill(batch)
             if batch.sampled_slots:
                 replica.read_tokens()
@@ -125,19 +125,24 @@ class ReadinessGenerator:
         """Of each row the blocks of its own tokens; the table goes on with others'."""
         return [row[: ceil_div(n, self.replica.block)].tolist() for row, n in zip(page_table, lengths)]
 
-    def _batches(self, prompts: Sequence[Prompt]) -> list[PrefillBatch]:
-        return pack_prompts(prompts, self.replica.model.max_prefill_rows, self.replica.block)
 
-    def _logits_after_each(self, prompt: list[int]) -> Iterator[torch.Tensor]:
-        """[32 or fewer, vocab_size] at a time: a prefill returns 32 rows of logits."""
-        blocks = equal_shares(self.replica.blocks, self.replica.users)[0]
-        for batch in self._batches([Prompt(0, prompt, 0, blocks)]):
-            (chunk,) = batch.chunks
-            for first in range(chunk.num_cached, chunk.end, MAX_USERS):
-                rows = tuple(range(first - chunk.start, min(first + MAX_USERS, chunk.end) - chunk.start))
-                self.replica.prefill(replace(batch, sampled_rows=rows))
-                self.replica.read_tokens()
-                yield self.replica.read_logits()[: len(rows)].float()
+def logits_after_each(
+    replica: Replica, tokens: Sequence[int], first: int = 0
+) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
+    """Yield (positions, logits [positions, vocab_size]) after each token from position `first` on, by prefills.
+
+    A prefill returns 32 rows of logits, so a chunk runs once for each 32.
+    """
+    blocks = equal_shares(replica.blocks, replica.users)[0]
+    for batch in replica.batches([Prompt(0, tokens, 0, blocks)]):
+        (chunk,) = batch.chunks
+        for at in range(max(chunk.num_cached, first), chunk.end, MAX_USERS):
+            positions = range(at, min(at + MAX_USERS, chunk.end))
+            replica.prefill(replace(batch, sampled_rows=tuple(position - chunk.start for position in positions)))
+            replica.read_tokens()
+            yield positions, replica.read_logits()[: len(positions)]
+        if first >= chunk.end:
+            replica.prefill(batch)
 
 
 def build_generator(

@@ -21,7 +21,7 @@ from ..weights.cache import CachedCheckpoint, packed_weights
 from ..weights.checkpoint import Checkpoint
 from ..weights.model_weights import TensorSource
 from .input_batch import DeviceInputs
-from .prefill_batch import PrefillBatch, PrefillKind, blank_batch, prefill_inputs, prefill_kinds
+from .prefill_batch import PrefillBatch, PrefillKind, Prompt, blank_batch, pack_prompts, prefill_inputs, prefill_kinds
 from .sampling import SamplingMode
 from .trace import PendingRead, Queues, Traces, traces_that_fit
 
@@ -112,6 +112,10 @@ class Replica:
         return 0 if grouped is None else grouped.group_tables.shape[0]
 
     # ---- launch
+
+    def batches(self, prompts: Sequence[Prompt]) -> list[PrefillBatch]:
+        """Return the prefill batches of these prompts, in the order of their launch."""
+        return pack_prompts(prompts, self.model.max_prefill_rows, self.block)
 
     def prefill(self, batch: PrefillBatch, mode: SamplingMode = SamplingMode.GREEDY) -> None:
         """Launch a prefill batch: fill the caches, and sample for each prompt that ends in it.
@@ -215,10 +219,10 @@ class Replica:
 
     def read_tokens(self) -> list[int]:
         """Wait for the oldest unread launch; return its 32 token ids, one a slot."""
-        return token_ids(self.pop_pending())
+        return self.pop_pending().token_ids()
 
     def pop_pending(self) -> PendingRead:
-        """Return the pending read of the oldest unread launch, for `token_ids`."""
+        """Return the pending read of the oldest unread launch."""
         return self._pending.popleft()
 
     def read_logits(self) -> torch.Tensor:
@@ -273,8 +277,3 @@ def load_replicas(
         )
         for i, device in enumerate(devices)
     ]
-
-
-def token_ids(pending: PendingRead) -> list[int]:
-    """Wait for a pending read; return its 32 token ids, one a slot."""
-    return ttnn.to_torch(pending.get()).flatten().tolist()

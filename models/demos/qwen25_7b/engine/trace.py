@@ -7,7 +7,7 @@ from typing import Any, Callable, Hashable, Iterable
 import ttnn
 from ttnn.tools.trace_allocation_tracker import acknowledge_corruptible
 
-from ..tt.mesh import TRACE_REGION_BYTES, traces_available
+from ..tt.mesh import TRACE_REGION_BYTES
 
 COMPUTE, TRANSFER = 0, 1  # command queues
 
@@ -94,18 +94,15 @@ class Traces:
 LAYER_BYTES, AROUND_BYTES = 202_000, 400_000
 
 
-def can_trace(mesh_device: ttnn.MeshDevice) -> bool:
-    """Return whether a mesh that another program opened has traces."""
+def trace_region(mesh_device: ttnn.MeshDevice) -> int:
+    """Bytes of a chip's trace region."""
     view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.TRACE)
-    return traces_available() and view.num_banks * view.total_bytes_per_bank > 0
+    return view.num_banks * view.total_bytes_per_bank
 
 
 def traces_that_fit(mesh_device: ttnn.MeshDevice, layers: int) -> int:
-    """Traces of a model of `layers` layers that the mesh's trace region holds."""
-    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.TRACE)
-    # A mesh without a region keeps traces in free DRAM.
-    region = view.num_banks * view.total_bytes_per_bank or TRACE_REGION_BYTES
-    return region // (LAYER_BYTES * layers + AROUND_BYTES)
+    """Traces of a model of `layers` layers that the region holds. A mesh without one keeps traces in free DRAM."""
+    return (trace_region(mesh_device) or TRACE_REGION_BYTES) // (LAYER_BYTES * layers + AROUND_BYTES)
 
 
 class Queues:
@@ -155,6 +152,10 @@ class PendingRead:
 
     host: ttnn.Tensor
     done: Any  # the event at the transfer's end; None: the tensor is complete
+
+    def token_ids(self) -> list[int]:
+        """Wait for the transfer of a step's 32 token ids, one a slot."""
+        return ttnn.to_torch(self.get()).flatten().tolist()
 
     def get(self) -> ttnn.Tensor:
         """Wait for the transfer; return the tensor."""

@@ -63,6 +63,3 @@ class AllReducePlan:
     @property
     def partial_sum_bytes(self) -> int:
         return self.hidden // TILE * TILE_BYTES[self.dtype]
-
-    def __str__(self) -> str:
-        return f"{self.method} of {self.dtype} over a {self.topology} of {self.chips} chips"

@@ -7,7 +7,8 @@ rows. The packer, MemoryBudget, the L1 sums and perf read the same rows.
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Callable, Iterator, Optional
+from itertools import chain
+from typing import Callable, Optional
 
 from ..config import DecoderConfig, Group, Recipe
 from ..errors import UserError
@@ -16,7 +17,7 @@ from .chip import Chip
 from .decode_plan import HALF_CORES, DecodeMatmul, gate_up_tiles, lm_head_shards
 from .grids import TILE, TILE_BYTES, ceil_div, most_even, residual_grid
 from .parallel_plan import ParallelPlan
-from .slices import Constant, Norm, Projection, Table, TensorRange, WeightShard, WeightSlice
+from .slices import Constant, HeadNorm, Norm, Projection, Table, TensorRange, WeightShard, WeightSlice
 
 PADDING_LOGIT = -1e30  # the logit of columns past the vocabulary: no sampler takes them
 
@@ -149,17 +150,12 @@ class LayerSpec:
     def norms(self) -> tuple[Weight, ...]:
         return self.input_norm, *self.head_norms, self.post_attention_norm
 
-    def weights(self) -> Iterator[Weight]:
+    @property
+    def weights(self) -> tuple[Weight, ...]:
         """All weights, in the order in which the modules read them."""
-        yield self.input_norm
-        yield from _of(self.qkv)
-        yield from self.head_norms
-        if self.centered_bias:
-            yield self.centered_bias
-        yield from _of(self.o)
-        yield self.post_attention_norm
-        for linear in (*self.gate_up, self.down):
-            yield from _of(linear)
+        qkv, o, *mlp = ((linear.weight, linear.bias) for linear in self.linears)
+        attention = self.input_norm, *qkv, *self.head_norms, self.centered_bias, *o
+        return tuple(filter(None, (*attention, self.post_attention_norm, *chain(*mlp))))
 
 
 @dataclass(frozen=True)
@@ -212,7 +208,7 @@ class ModelTable:
                 weight.narrow(first, columns),
                 group,
                 unpadded=(config.hidden_size, columns),
-                in_cores=_residual_cores(config, self.parallel, self.chip),
+                in_cores=self.layer(0).qkv.in_cores,
                 out_cores=self.chip.matmul_cores,
                 chip=self.chip,
                 bias=bias and bias.narrow(first, columns),
@@ -236,13 +232,10 @@ class ModelTable:
 
     @property
     def shards(self) -> list[WeightShard]:
-        """All shards that a model reads, in its order; each once, also where several chips hold it.
-
-        Shards of padding alone are left out, because they take no time to build.
-        """
-        layers = (weight for i in range(self.dims.num_hidden_layers) for weight in self.layer(i).weights())
-        heads = (weight for linear in self.lm_head for weight in _of(linear))
-        weights = (self.embedding, *layers, self.final_norm, *heads)
+        """All shards that a model reads, each once. Shards of padding alone take no time to build and are left out."""
+        layers = (weight for i in range(self.dims.num_hidden_layers) for weight in self.layer(i).weights)
+        # The bias of an LM head is padding alone.
+        weights = (self.embedding, *layers, self.final_norm, *(linear.weight for linear in self.lm_head))
         return list(dict.fromkeys(s for weight in weights for s in weight.shards if s.slice.tensors))
 
 
@@ -251,7 +244,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
     prefix, rope = f"model.layers.{i}.", config.centering_rope(i)
     of_model = prefix, config, parallel
     hidden, cores = config.hidden_size, chip.matmul_cores
-    residual = _residual_cores(config, parallel, chip)
+    residual = residual_grid(hidden // TILE, chip.grid, parallel.tp).cores
     qkv, q = parallel.qkv_width(config.head_width), parallel.q_width(config.head_width)
     queries = config.num_attention_heads * config.head_width // parallel.tp  # without zero heads, a chip on average
     tiles, joined = gate_up_tiles(config, parallel, recipe, chip)
@@ -265,7 +258,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
         return LinearSpec(name, weight, recipe.mlp_in, (hidden, own), residual, out_cores, chip)
 
     gate, up = (projection(name, recipe.mlp_in) for name in ("gate", "up"))
-    product_cores = most_even(tiles, cores)
+    q_norm, k_norm = (f"{prefix}self_attn.{name}_norm.weight" for name in "qk")
     return LayerSpec(
         config,
         parallel,
@@ -284,7 +277,8 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
             head_width=config.head_width,
         ),
         head_norms=tuple(
-            Weight((transforms.head_norm(prefix, name, config),), tiled=False) for name in "qk" * config.head_norms
+            Weight((HeadNorm(norm, k_norm, config.head_dim),), tiled=False)
+            for norm in (q_norm, k_norm)[: 2 * config.head_norms]
         ),
         centered_bias=rope and Weight(transforms.centered_biases(*of_model, rope), tiled=False),
         o=LinearSpec(
@@ -308,26 +302,16 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
             projection("down", recipe.mlp_out),
             recipe.mlp_out,
             unpadded=(parallel.mlp, hidden),
-            in_cores=product_cores,
+            in_cores=most_even(tiles, cores),
             out_cores=residual,
             chip=chip,
         ),
     )
 
 
-def _residual_cores(config: DecoderConfig, parallel: ParallelPlan, chip: Chip) -> int:
-    return residual_grid(config.hidden_size // TILE, chip.grid, parallel.tp).cores
-
-
 def _norm(name: str, config: DecoderConfig) -> Weight:
     """[hidden / 32, 32]: rms_norm reads its weight as rows of a tile."""
     return Weight((Norm(name, config.hidden_size),), tiled=False)
-
-
-def _of(linear: LinearSpec) -> Iterator[Weight]:
-    yield linear.weight
-    if linear.bias:
-        yield linear.bias
 
 
 def _padding_bias(weight: Weight) -> Weight:

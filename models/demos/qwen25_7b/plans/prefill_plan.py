@@ -42,14 +42,6 @@ class PrefillMatmul:
     out_sharded: bool
     bias: bool
 
-    def __str__(self) -> str:
-        where = {True: "block-sharded", False: "interleaved"}
-        return (
-            f"{self.k_tiles} x {self.n_tiles} tiles on {self.grid.x}x{self.grid.y} cores, each {self.per_core_m} x "
-            f"{self.per_core_n} in subblocks of {self.subblock_h}x{self.subblock_w}, {self.in0_block_w} tiles of K at "
-            f"a time, {where[self.in_sharded]} to {where[self.out_sharded]}; {self.buffers:,} bytes of L1"
-        )
-
     @property
     def buffers(self) -> int:
         """Circular buffers of a core, to the byte of a mock: two blocks of each operand, float32 results, the bias.
@@ -147,16 +139,14 @@ class PrefillPlan:
     @property
     def heads_memory(self) -> Optional[Shards]:
         """[1, 1, rows, q_heads * head_dim]: attention's result as the O projection reads it."""
-        if not self.o.in_sharded:
-            return None
-        return block_sharded(self.rows, self.o.k_tiles * TILE // self.cores.x, self.cores)
+        width = self.o.k_tiles * TILE // self.cores.x
+        return block_sharded(self.rows, width, self.cores) if self.o.in_sharded else None
 
     @property
     def wide_memory(self) -> Optional[Shards]:
         """[1, 1, rows, mlp]: gate, up and their product; joined: [gate | up], interleaved so that it can be cut."""
-        if not self.mlp_in.out_sharded:
-            return None
-        return block_sharded(self.rows, self.mlp_in.per_core_n * TILE, self.cores)
+        width = self.mlp_in.per_core_n * TILE
+        return block_sharded(self.rows, width, self.cores) if self.mlp_in.out_sharded else None
 
     @property
     def partial_sum_memory(self) -> Optional[Shards]:
@@ -166,9 +156,8 @@ class PrefillPlan:
     @property
     def scattered_memory(self) -> Optional[Shards]:
         """[1, 1, rows, hidden / chips]: a chip's columns of the sum."""
-        if not self.o.out_sharded:
-            return None
-        return block_sharded(self.rows, self.hidden // self.cores.x // self.layer.parallel.tp, self.cores)
+        width = self.hidden // self.cores.x // self.layer.parallel.tp
+        return block_sharded(self.rows, width, self.cores) if self.o.out_sharded else None
 
 
 def q_chunk_size(rows: int) -> int:

@@ -8,7 +8,7 @@ from typing import Iterable, Iterator, Literal, Optional
 from ..config import DecoderConfig
 from ..config.rope import Rope
 from .parallel_plan import ParallelPlan
-from .slices import Constant, HeadNorm, KeyScaling, Projection, TensorRange
+from .slices import Constant, KeyScaling, Projection, TensorRange
 
 Slices = tuple[Projection, ...]
 
@@ -64,12 +64,6 @@ def _in_width(config: DecoderConfig, heads: Iterable[TensorRange | Constant]) ->
     """Each head, then zeros up to its columns on a chip."""
     missing = config.head_width - config.head_dim
     return tuple(block for head in heads for block in (head, *[Constant(missing)] * (missing > 0)))
-
-
-def head_norm(layer: str, name: str, config: DecoderConfig) -> HeadNorm:
-    """[head_dim / 32, 32], for every head on every chip. name: q or k."""
-    q_or_k, k = (f"{layer}self_attn.{n}_norm.weight" for n in (name, "k"))
-    return HeadNorm(q_or_k, k, config.head_dim)
 
 
 def o_weights(layer: str, config: DecoderConfig, parallel: ParallelPlan) -> Slices:

@@ -11,15 +11,16 @@ import ttnn
 
 from ..config import DecoderConfig
 from ..config.sampling import GREEDY
-from ..engine.prefill_batch import Prompt, pack_prompts
-from ..engine.replica import Replica, token_ids
+from ..engine.prefill_batch import Prompt
+from ..engine.replica import Replica
 from ..engine.sampling import LogitsRow, SamplingMode, TokenCounts, log_prob, sample_rows
-from ..engine.trace import PendingRead, can_trace
+from ..engine.trace import PendingRead, trace_region
 from ..errors import check_integer
 from ..plans.blocks import whole_chunks
 from ..plans.grids import ceil_div
 from ..plans.parallel_plan import MAX_USERS
 from ..tt.attention import TtKVCache, allocate_caches
+from ..tt.mesh import traces_available
 from ..tt.model_config import TtModelConfig
 from ..tt.placement import free_dram
 from ..tt.transformer import TtTransformer
@@ -109,7 +110,7 @@ class QwenForCausalLM:
         startup.check_cache(model.model_config, free_dram(device), blocks, block)
         blocks = whole_chunks(blocks, model.model_config.max_seq_len, block)
         caches = allocate_caches(device, model.model_config, blocks, block)
-        self._can_trace = can_trace(device)
+        self._can_trace = traces_available() and trace_region(device) > 0
         self.replica = Replica(model, caches, traced=self._can_trace)
         self._state = DecodeState(self.replica)
         return caches
@@ -155,7 +156,7 @@ class QwenForCausalLM:
         mode = self._write_sampling(next_tokens, new_counts=True)
         logits = torch.zeros(rows, 1, self._vocab_size)
         ids, log_probs = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows)
-        for batch in pack_prompts(prompts, self.model.max_prefill_rows, block):
+        for batch in self.replica.batches(prompts):
             self.replica.prefill(batch, mode)
             sampled = batch.sampled_slots
             if sampled and sampling_params is None:
@@ -219,7 +220,7 @@ class QwenForCausalLM:
 
     def process_decode_output_host(self, tt_out: PendingRead, **_: Any) -> torch.Tensor:
         """Wait for tt_out; return its token ids [slots]. The plugin may call this from another thread."""
-        return torch.tensor(token_ids(tt_out)[: self.sequences], dtype=torch.int32)
+        return torch.tensor(tt_out.token_ids()[: self.sequences], dtype=torch.int32)
 
     def close(self) -> None:
         """Release the traces, which must not outlive the mesh."""
