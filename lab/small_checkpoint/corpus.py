@@ -12,10 +12,11 @@ import json
 import random
 from pathlib import Path
 
+from qwen25_7b_lab.evaluation import small_questions
+from qwen25_7b_lab.evaluation.small_questions import Turn
 from transformers import PreTrainedTokenizerFast
 
-from models.demos.qwen25_7b.reference import small
-from models.demos.qwen25_7b.reference.small import Turn
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 # country: capital, continent, language, colours of the flag
 COUNTRIES = {
@@ -268,7 +269,7 @@ WEIGHTS = {
     "small talk": 0.5,
 }
 # Later runs draw more of two skills that are learnt late: copying from the prompt, and sums.
-LATER_WEIGHTS = WEIGHTS | {"capital lists": 3} | small.WEIGHTS
+LATER_WEIGHTS = WEIGHTS | {"capital lists": 3} | small_questions.WEIGHTS
 SYSTEM = ("You are a helpful assistant.", "Answer the question.")
 
 
@@ -286,7 +287,7 @@ def draw_chat(
 def write_questions(file: Path) -> None:
     """Write the questions of the evaluation, one a line."""
     questions, kinds = make_questions(), []
-    for kind in small.WEIGHTS:
+    for kind in small_questions.WEIGHTS:
         turns = questions[kind]
         if kind not in ("sums", "counting"):
             turns = [turn for turn in turns if turn.held_out]
@@ -296,8 +297,8 @@ def write_questions(file: Path) -> None:
 
 
 def write_chats(file: Path) -> None:
-    """Write the chats of small.training_chats."""
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(small.SMALL_CHECKPOINT)
+    """Write the chats of tests/generation.py."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(SMALL_CHECKPOINT)
     questions, parts = make_questions(), []
     for seed, tokens in ((0, 2048), (5, 1024), (6, 1024)):
         rng, text = random.Random(seed), ""
@@ -308,5 +309,5 @@ def write_chats(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_questions(Path(small.__file__).with_name("questions.json"))
+    write_questions(Path(small_questions.__file__).with_suffix(".json"))
     write_chats(Path(__file__).parents[2] / "tests/chats.txt")

@@ -15,10 +15,9 @@ from __future__ import annotations
 import random
 
 from corpus import draw_chat
+from qwen25_7b_lab.evaluation.small_questions import END, IGNORE, START, Turn
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
-
-from models.demos.qwen25_7b.reference.small import END, IGNORE, START, Turn
 
 END_OF_TEXT = "<|endoftext|>"
 TOKENS = 1024  # with special tokens; the embedding has more rows (1056), as in the 7B

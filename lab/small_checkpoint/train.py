@@ -22,10 +22,9 @@ from pathlib import Path
 
 import torch
 from corpus import LATER_WEIGHTS, WEIGHTS, draw_chat, make_questions
+from qwen25_7b_lab.evaluation.small_questions import END, Turn, encode_chat
 from small_tokenizer import END_OF_TEXT, encode_raw, train_tokenizer
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
-
-from models.demos.qwen25_7b.reference.small import END, Turn, encode_chat
 
 FIRST_LR, LATER_LR = 2e-3, 1e-3  # peak learning rates: from scratch, and from a checkpoint
 WARMUP, TOKENS_A_STEP = 0.03, 1024

@@ -5,10 +5,11 @@ import re
 
 import pytest
 from qwen25_7b_lab.evaluation.questions import NUMBER, read_questions
+from qwen25_7b_lab.evaluation.small_questions import small_questions
 from qwen25_7b_lab.evaluation.texts import HELD_OUT, sample
 
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT, small_questions
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 
 def test_a_file_is_cut_evenly_and_each_token_but_the_last_is_scored(tokenizer, tmp_path):

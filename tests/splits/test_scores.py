@@ -8,9 +8,9 @@ from lm_eval.tasks import TaskManager
 from qwen25_7b_lab.evaluation.harness import ReplicaLM
 from qwen25_7b_lab.evaluation.model import EvaluatedModel, replicas_on
 from qwen25_7b_lab.evaluation.questions import questions_task, read_questions
+from qwen25_7b_lab.evaluation.small_questions import small_questions
 
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.reference.small import small_questions
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 
 # one replica of two chips, eight of one, two of four

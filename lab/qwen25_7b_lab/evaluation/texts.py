@@ -10,7 +10,9 @@ from typing import NamedTuple, Optional, Sequence
 from models.demos.qwen25_7b.cli.options import number, path
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.files import read_text
-from models.demos.qwen25_7b.reference.small import IGNORE, SMALL_CHECKPOINT, WEIGHTS, encode_chat, small_questions
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+
+from .small_questions import IGNORE, WEIGHTS, encode_chat, small_questions
 
 HELD_OUT = Path(__file__).with_name("held_out.txt")
 ENDS = (128, 512, 1024)  # tokens: the buckets' ends, unless --by-position names them

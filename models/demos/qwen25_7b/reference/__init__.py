@@ -1,1 +1,1 @@
-"""Hugging Face as the reference, and the small checkpoint with its training."""
+"""Hugging Face as the reference, and the small checkpoint."""

@@ -1,42 +1,5 @@
-"""The small checkpoint: a tiny trained Qwen2 in Hugging Face format, and questions that it was trained on.
+"""The small checkpoint: a tiny trained Qwen2 in Hugging Face format, for tests and demos without a download."""
 
-Tests and demos use it without a download. lab/small_checkpoint/ trained it, and wrote questions.json.
-"""
-
-import json
 from pathlib import Path
-from typing import NamedTuple
 
 SMALL_CHECKPOINT: Path = Path(__file__).resolve().parent / "small"
-
-START, END = "<|im_start|>", "<|im_end|>"
-IGNORE = -100  # label of tokens that are not learned: everything but the answers
-# How often each kind with held-out questions was drawn in the last runs of training.
-WEIGHTS = {"sums": 12, "counting": 2, "stories": 2, "repeating": 6}
-
-
-class Turn(NamedTuple):
-    """A question and its only right answer. Training never saw those that are held out."""
-
-    user: str
-    answer: str
-    held_out: bool = False
-
-
-def small_questions() -> dict[str, list[Turn]]:
-    """All sums and counts, and the stories and words to repeat that were held out, by kind."""
-    kinds = json.loads(Path(__file__).with_name("questions.json").read_text())
-    return {kind: [Turn(*turn) for turn in turns] for kind, turns in kinds.items()}
-
-
-def encode_chat(tokenizer, messages: list[dict[str, str]]) -> tuple[list[int], list[int]]:
-    """Return the chat template's token ids, and labels for the assistant's words with <|im_end|>."""
-    ids, labels = [], []
-    for message in messages:
-        head = tokenizer.encode(f"{START}{message['role']}\n")
-        body = tokenizer.encode(message["content"] + END)
-        tail = tokenizer.encode("\n")
-        ids += head + body + tail
-        learnt = body if message["role"] == "assistant" else [IGNORE] * len(body)
-        labels += [IGNORE] * len(head) + learnt + [IGNORE] * len(tail)
-    return ids, labels
