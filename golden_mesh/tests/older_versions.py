@@ -51,7 +51,7 @@ FAILS = {
         "goldens/test_attention_decode_goldens.py::test_many_long_sequences": _JOINS,
         "goldens/test_attention_decode_goldens.py::test_paged_decode_sees_each_user": _JOINS,
         "goldens/test_attention_decode_goldens.py::test_windows_and_sinks": _JOINS,
-        "goldens/test_hazards.py::test_which_calls_meet_a_hazard[window(128, 140": _JOINS,
+        "goldens/test_hazards.py::test_which_calls_meet_a_hazard[window(128, 140, wide": _JOINS,
         "test_special.py::test_a_special_value_gives_what_a_chip_gives[de.mask": _JOINS,
     }
 }

@@ -241,24 +241,3 @@ def test_every_penalized_logit_equals_the_hosts(sampled):
     ).bfloat16()
     assert got.equal(expected)
     assert (expected != logits).sum() > 1000, "the penalties change too little to be tested"
-
-
-def test_no_sum_of_penalties_mixes_float32_and_bfloat16(sampled, monkeypatch):
-    """A chip cuts the float32 operand of such a sum to ten mantissa bits."""
-    pairs = []
-
-    def recorded(op):
-        def call(a, b, **kwargs):
-            pairs.append({a.dtype, b.dtype})
-            return op(a, b, **kwargs)
-
-        return call
-
-    for name in ("add", "subtract", "sub"):
-        monkeypatch.setattr(ttnn, name, recorded(getattr(ttnn, name)))
-    penalties = TtPenalties(sampled.mesh_device, sampled.config)
-    controls = sampled.controls(PENALTIES, torch.zeros(MAX_USERS, CANDIDATES))
-    on_chips = sampled.shards_on_chips(torch.zeros(MAX_USERS, sampled.vocab_size))
-    sampled.sampler.sample_penalized(on_chips, controls, penalties, sampled.tokens, record=True)
-    assert len(pairs) >= 9, "the sampler's sums are not seen here"
-    assert {ttnn.float32, ttnn.bfloat16} not in pairs

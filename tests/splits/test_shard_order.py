@@ -2,12 +2,11 @@
 they take.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import pytest
-import torch
 import ttnn
+from qwen25_7b_lab.perf.capture import constant_shard
 
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.memory_budget import weight_bytes
@@ -18,6 +17,7 @@ from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import chip_of
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from tests.families import cut
+from tests.splits.test_fits import allocated
 
 # The 7B's dims, with fewer layers and a smaller vocabulary.
 # Joining, padding and sharding are the 7B's.
@@ -26,23 +26,6 @@ FAMILIES = {size: cut(size, layers=2, vocab_size=33_000) for size in ("Qwen3-8B"
 # A T3K's shorter rows are those of these machines.
 pytestmark = pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K")
 CONTEXT, SPARE = 64, 10_000
-
-
-@dataclass
-class Recorder:
-    """Builds shards and records the requests. Its shards are zeros."""
-
-    requested: list[WeightShard] = field(default_factory=list)
-    made: ClassVar[dict] = {}  # one tensor of each shape and format, as values do not matter
-
-    def build(self, shard: WeightShard) -> ttnn.Tensor:
-        self.requested.append(shard)
-        kind = shard.slice.shape, shard.format, shard.tiled
-        if kind not in self.made:
-            layout = ttnn.TILE_LAYOUT if shard.tiled else ttnn.ROW_MAJOR_LAYOUT
-            zeros = torch.zeros(1, 1, *shard.slice.shape, dtype=torch.bfloat16)
-            self.made[kind] = ttnn.from_torch(zeros, dtype=getattr(ttnn, shard.format), layout=layout)
-        return self.made[kind]
 
 
 # The second layer has another recipe.
@@ -74,17 +57,16 @@ def test_a_layer_takes_the_planned_bytes(mesh_device, model, host_alone):
 
 
 def made(mesh_device, model, recipe, host_alone) -> tuple[list[WeightShard], int]:
-    """Make a model; return the shards that it requested, and the bytes of DRAM that a chip has allocated for it."""
-    recorder, before = Recorder(), allocated(mesh_device)
+    """Make a model of zeros; return the shards that it requested, and the bytes of DRAM that a chip allocated."""
+    requested, before = [], allocated(mesh_device)
+
+    def build(shard: WeightShard) -> ttnn.Tensor:
+        requested.append(shard)
+        return constant_shard(shard, mesh_device, frozenset())
+
     with host_alone():
         config = TtModelConfig.make(mesh_device, model, recipe, min_slots=1, max_seq_len=CONTEXT)
-        transformer = TtTransformer(mesh_device, recorder.build, config)
+        transformer = TtTransformer(mesh_device, build, config)
     taken = allocated(mesh_device) - before
     del transformer
-    return [shard for shard in recorder.requested if shard.slice.tensors], taken
-
-
-def allocated(mesh_device) -> int:
-    """Bytes of a chip's DRAM that tensors take."""
-    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.DRAM)
-    return view.num_banks * view.total_bytes_allocated_per_bank
+    return [shard for shard in requested if shard.slice.tensors], taken

@@ -54,26 +54,6 @@ def test_a_prompt_has_one_begin_token_and_ends_with_the_opened_reasoning(checkpo
     assert plain[1:] == Tokenizer.from_file(f"{checkpoint / 'tokenizer.json'}").encode("What is 2 + 2?").ids
 
 
-def test_reasoning_is_shown_and_left_out_of_the_next_turn(checkpoint):
-    """<think> and </think> are no special tokens. The next prompt equals Hugging Face's."""
-    tokenizer = ChatTokenizer(checkpoint, instruct=True)
-    end = tokenizer.hf.eos_token_id
-    assert tokenizer.hf.convert_ids_to_tokens(end) == END
-    assert tokenizer.stop_ids == {end, 1021}
-    conversation = Conversation(tokenizer, tokenizer.stop_ids)
-    conversation.prompt("What is 2 + 2?")
-    ids = [*tokenizer.encode_chat("Two and two.\n</think>\n\nIt is 4."), end]
-    stream = tokenizer.detokenizer()
-    shown = "".join(stream.add(id, last=id == end) for id in ids)
-    assert shown == "Two and two.\n</think>\n\nIt is 4."
-    conversation.add_answer(shown, ids)
-    following = conversation.prompt("And 5?")
-    chat = tokenizer.hf.decode(following)
-    assert "Two and two" not in chat and "It is 4." in chat
-    turns = [*conversation.turns, {"role": "user", "content": "And 5?"}]
-    assert following == tokenizer.hf.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
-
-
 # The form of Qwen3's: it thinks unless the program says enable_thinking=False, and drops the reasoning of earlier
 # turns.
 QWEN3 = (
@@ -87,15 +67,28 @@ QWEN3 = (
 )
 
 
-def test_a_template_with_enable_thinking_thinks_and_drops_earlier_reasoning(checkpoint):
+@pytest.mark.parametrize(
+    "template, answer, end",
+    [
+        (TEMPLATE, "Two and two.\n</think>\n\nIt is 4.", "<think>\n"),
+        (QWEN3, "<think>\nTwo and two.\n</think>\n\nIt is 4.", "<|im_start|>assistant\n"),  # it thinks by default
+    ],
+    ids=["R1", "Qwen3"],
+)
+def test_reasoning_is_shown_and_left_out_of_the_next_turn(checkpoint, template, answer, end):
+    """<think> and </think> are no special tokens. The next prompt equals Hugging Face's. end: of a prompt."""
     file = checkpoint / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | dict(chat_template=QWEN3)))
+    file.write_text(json.dumps(json.loads(file.read_text()) | dict(chat_template=template)))
     tokenizer = ChatTokenizer(checkpoint, instruct=True)
+    stop = tokenizer.hf.eos_token_id
+    assert tokenizer.hf.convert_ids_to_tokens(stop) == END and tokenizer.stop_ids == {stop, 1021}
     conversation = Conversation(tokenizer, tokenizer.stop_ids)
-    prompt = conversation.prompt("What is 2 + 2?")
-    assert tokenizer.hf.decode(prompt).endswith("<|im_start|>assistant\n"), "the model thinks, as by default"
-    ids = tokenizer.encode_chat("<think>\nTwo and two.\n</think>\n\nIt is 4.")
-    conversation.add_answer(tokenizer.hf.decode(ids, skip_special_tokens=True), ids)
+    assert tokenizer.hf.decode(conversation.prompt("What is 2 + 2?")).endswith(end)
+    ids = [*tokenizer.encode_chat(answer), stop]
+    stream = tokenizer.detokenizer()
+    shown = "".join(stream.add(id, last=id == stop) for id in ids)
+    assert shown == answer
+    conversation.add_answer(shown, ids)
     following = conversation.prompt("And 5?")
     chat = tokenizer.hf.decode(following)
     assert "Two and two" not in chat and "It is 4." in chat
