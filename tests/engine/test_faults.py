@@ -17,50 +17,41 @@ RANDOM = SamplingParams(1.0, seed=1)
 PENALIZED = SamplingParams(repetition_penalty=1.3)
 FULL = SamplingParams(3.0, top_k=0, seed=2)
 
-COMPILE, CAPTURE = 1, 2  # calls of a layer: a step runs op by op, then it is captured
-
-
-def layer(name, call):
-    return lambda replica: (type(replica.model.layers[1]), name, 2 * call)
-
-
-def attention(name, call):
-    return lambda replica: (type(replica.model.layers[1].attention), name, 2 * call)
-
-
-def sampler(name, call):
-    return lambda replica: (type(replica.model.sampler), name, call)
-
-
-def transfer(owner, name, call):
-    return lambda replica: (owner, name, call)
-
-
+# Who has the function that fails. Layers 0 and 1 are one class.
+OWNERS = {
+    "layer": lambda replica: type(replica.model.layers[1]),
+    "attention": lambda replica: type(replica.model.layers[1].attention),
+    "sampler": lambda replica: type(replica.model.sampler),
+    "queues": lambda replica: Queues,
+    "read": lambda replica: PendingRead,
+    "ttnn": lambda replica: ttnn,
+}
+COMPILE, CAPTURE = 2, 4  # calls of two layers: a step runs op by op, then it is captured
 ERRORS = RuntimeError("TT_FATAL: out of memory"), KeyboardInterrupt()
-# (sampling, place of the fault). The class's function fails at its call number n; layers 0 and 1 are one class.
+# (sampling, owner, function, which of its calls fails)
 FAULTS = {
-    "prefill, layer, compile": (None, layer("forward_prefill", COMPILE)),
-    "prefill, layer, capture": (None, layer("forward_prefill", CAPTURE)),
-    "chunked prefill, layer, compile": (None, attention("attend_chunks", COMPILE)),
-    "chunked prefill, layer, capture": (None, attention("attend_chunks", CAPTURE)),
-    "decode, layer, compile": (None, layer("forward_decode", COMPILE)),
-    "decode, layer, capture": (None, layer("forward_decode", CAPTURE)),
-    "greedy, sampling, compile": (None, sampler("sample_greedy", COMPILE)),
-    "greedy, sampling, capture": (None, sampler("sample_greedy", CAPTURE)),
-    "random, sampling, compile": (RANDOM, sampler("sample_random", 3)),  # after a prefill's
-    "random, sampling, capture": (RANDOM, sampler("sample_random", 4)),
-    "penalized, prefill's sampling": (PENALIZED, sampler("sample_penalized", 1)),
-    "penalized, sampling, compile": (PENALIZED, sampler("sample_penalized", 3)),
-    "penalized, sampling, capture": (PENALIZED, sampler("sample_penalized", 4)),
-    "full, sampling, compile": (FULL, sampler("sample_full", 3)),
-    "full, sampling, capture": (FULL, sampler("sample_full", 4)),
-    "prefill, write": (None, transfer(Queues, "write", 1)),
-    "decode, write": (RANDOM, transfer(Queues, "write", 8)),
-    "prefill, read": (None, transfer(PendingRead, "get", 1)),
-    "decode, read": (None, transfer(PendingRead, "get", 4)),
-    "begin of a capture": (None, transfer(ttnn, "begin_trace_capture", 1)),
-    "end of a capture": (None, transfer(ttnn, "end_trace_capture", 2)),
-    "replay": (None, transfer(ttnn, "execute_trace", 1)),
+    "prefill, layer, compile": (None, "layer", "forward_prefill", COMPILE),
+    "prefill, layer, capture": (None, "layer", "forward_prefill", CAPTURE),
+    "chunked prefill, layer, compile": (None, "attention", "attend_chunks", COMPILE),
+    "chunked prefill, layer, capture": (None, "attention", "attend_chunks", CAPTURE),
+    "decode, layer, compile": (None, "layer", "forward_decode", COMPILE),
+    "decode, layer, capture": (None, "layer", "forward_decode", CAPTURE),
+    "greedy, sampling, compile": (None, "sampler", "sample_greedy", 1),
+    "greedy, sampling, capture": (None, "sampler", "sample_greedy", 2),
+    "random, sampling, compile": (RANDOM, "sampler", "sample_random", 3),  # after a prefill's
+    "random, sampling, capture": (RANDOM, "sampler", "sample_random", 4),
+    "penalized, prefill's sampling": (PENALIZED, "sampler", "sample_penalized", 1),
+    "penalized, sampling, compile": (PENALIZED, "sampler", "sample_penalized", 3),
+    "penalized, sampling, capture": (PENALIZED, "sampler", "sample_penalized", 4),
+    "full, sampling, compile": (FULL, "sampler", "sample_full", 3),
+    "full, sampling, capture": (FULL, "sampler", "sample_full", 4),
+    "prefill, write": (None, "queues", "write", 1),
+    "decode, write": (RANDOM, "queues", "write", 8),
+    "prefill, read": (None, "read", "get", 1),
+    "decode, read": (None, "read", "get", 4),
+    "begin of a capture": (None, "ttnn", "begin_trace_capture", 1),
+    "end of a capture": (None, "ttnn", "end_trace_capture", 2),
+    "replay": (None, "ttnn", "execute_trace", 1),
 }
 
 
@@ -111,20 +102,19 @@ def cases() -> list:
     """(tokens a step, fault, error). Drafts are verified without penalties: half of the others have some."""
     return [
         (4 if i % 2 and sampling in (None, RANDOM) else 1, fault, ERRORS[i // 2 % 2])
-        for i, (fault, (sampling, _)) in enumerate(FAULTS.items())
+        for i, (fault, (sampling, *_)) in enumerate(FAULTS.items())
     ]
 
 
 @pytest.mark.parametrize("replica, fault, error", cases(), indirect=["replica"], ids=str)
 def test_a_fault_ends_its_call_only(replica, prompts, expected, tokenizer, monkeypatch, fault, error):
-    sampling, place = FAULTS[fault]
+    sampling, owner, name, call = FAULTS[fault]
     # Another test has compiled this kind of step and captured it. Here it runs op by op first, as in a new process.
     replica.traces.release()
     replica.traces._compiled.clear()
     generator = Generator([replica])
-    owner, name, call = place(replica)
     with monkeypatch.context() as patched:
-        raised = fail_at(patched, owner, name, call, error)
+        raised = fail_at(patched, OWNERS[owner](replica), name, call, error)
         with pytest.raises(type(error)):
             answers(generator, prompts, tokenizer, sampling)
         assert raised, "the step has no such call"

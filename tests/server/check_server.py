@@ -222,13 +222,10 @@ REFUSED = [  # by, words, request
     *(("the script's checks", *case) for case in (
         ("vLLM ignores bad_words here", dict(bad_words=["a"])),
         ("vLLM ignores bad_words here", dict(bad_words=["a"], path="/invocations")),
-        ("vLLM ignores best_of here", dict(best_of=4)),
         ("the plugin ignores thinking_token_budget", dict(path=CHAT, thinking_token_budget=8)),
-        ("vLLM ignores guided_choice here: use structured_outputs", dict(guided_choice=["a"])),
         ("seed must be", dict(seed=1 << 40)),
         ("seed must be", dict(seed="1099511627776.0", path=CHAT)),
         ("stop_token_ids must be", dict(stop_token_ids=["2000000.00"], min_tokens=2)),
-        ("ignores structured_outputs", dict(use_beam_search=True, n=2, structured_outputs={"choice": ["a"]})),
     )),
     ("the plugin", "which is greater than max allowed: 20", dict(logprobs=21)),
     ("the plugin", "Not yet supporting prompt_logprobs on tt", dict(prompt_logprobs=1)),

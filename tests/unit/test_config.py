@@ -126,21 +126,17 @@ OF_OTHER_SCALINGS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("key", OF_OTHER_SCALINGS)
-@pytest.mark.parametrize("scaling", [YARN, {"rope_type": "default"}, {"type": "linear", "factor": 1.0}], ids=str)
+YARNS = "factor", "original_max_position_embeddings", "beta_fast", "attention_factor", "truncate", "mscale"
+SCALINGS = YARN, {"rope_type": "default"}, {"type": "linear", "factor": 1.0}
+UNREAD = [(scaling, key) for scaling in SCALINGS for key in OF_OTHER_SCALINGS] + [(SCALINGS[1], key) for key in YARNS]
+
+
+@pytest.mark.parametrize("scaling, key", UNREAD, ids=str)
 @pytest.mark.parametrize("place", ["rope_scaling", "rope_parameters"])
 def test_a_key_that_is_not_read_is_refused(place, scaling, key):
     with pytest.raises(ConfigError, match=f"{key} beside rope_type .* would not be read"):
         DecoderConfig.from_dict({**INSTRUCT, place: scaling | {key: [2.0]}})
     DecoderConfig.from_dict({**INSTRUCT, place: scaling | {key: None}})
-
-
-@pytest.mark.parametrize(
-    "key", ["factor", "original_max_position_embeddings", "beta_fast", "attention_factor", "truncate", "mscale"]
-)
-def test_yarns_keys_do_nothing_without_yarn(key):
-    with pytest.raises(ConfigError, match=f"{key} beside rope_type 'default' would not be read"):
-        DecoderConfig.from_dict({**INSTRUCT, "rope_scaling": {"rope_type": "default", key: 2.0}})
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)
