@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.files import read_json, write_whole
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
-from .model import EvaluatedModel
+from .model import EvaluatedModel, file_states
 from .readiness import CHOICES, VERSION
 from .reference import HuggingFace, Reading, parameters
 from .texts import Sample
@@ -26,9 +26,7 @@ PUBLISHED = (
 
 def digest(checkpoint: Checkpoint, samples: Sequence[Sample]) -> str:
     """Of the checkpoint's files and of the texts."""
-    files = sorted({header.file for header in checkpoint.headers.values()})
-    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(repr((stats, [sample.texts for sample in samples])).encode()).hexdigest()
+    return hashlib.sha256(repr((file_states(checkpoint), [sample.texts for sample in samples])).encode()).hexdigest()
 
 
 def read_once(file: Path, model: EvaluatedModel, samples: Sequence[Sample]) -> list[Reading]:

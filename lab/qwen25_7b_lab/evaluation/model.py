@@ -52,6 +52,12 @@ class EvaluatedModel:
         return ChatTokenizer(self.directory, instruct=False).hf
 
 
+def file_states(checkpoint: Checkpoint) -> list[tuple[str, int, int]]:
+    """Names, sizes and times of the checkpoint's weight files: other ones, other weights."""
+    files = sorted({header.file for header in checkpoint.headers.values()})
+    return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+
+
 def split_for(config: DecoderConfig, mesh: str, tp: Optional[int]) -> Split:
     """mesh: a machine's name. tp: default as many chips as the model's KV heads can be split over."""
     if tp is None:

@@ -6,9 +6,9 @@ from typing import Optional
 
 from golden_mesh.graph.device_ops import TILE, Op, Tensor, ceil_div
 
-from .kinds import AUTO_WIDTH, DTYPES, LONG_RANGE, kind_of, name_of
+from .kinds import AUTO_WIDTH, DTYPES, LONG_RANGE, PHASES, kind_of, name_of
 from .laws import Case
-from .op_costs import PHASES, Work, full_cache, whole_tiles
+from .op_costs import Work, full_cache, whole_tiles
 
 
 def case_of(
@@ -38,7 +38,7 @@ def case_of(
         x=_short(x),
         w=_short(w),
         out=_short(result),
-        phases=PHASES.get(op.fidelity or "", 0),
+        phases=PHASES.get((op.fidelity or "").lower(), 0),
         fp32=op.fp32_dest,
         cores=min(result.cores or (x.cores if x.buffer == "L1" else 0) or grid_cores, grid_cores),
         x_dram=x.in_dram,

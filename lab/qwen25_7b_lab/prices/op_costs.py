@@ -11,11 +11,11 @@ from golden_mesh.graph.device_ops import TILE, Op, Tensor, ceil_div, tile_bytes
 
 from .collective_prices import SMALLEST, Collective
 from .constants import Price, price
+from .kinds import PHASES
 from .laws import CLOCK, CYCLES_A_PHASE, GAP, Case
 from .laws import DRAM as BYTES_A_MICROSECOND
 
 DRAM = 1e6 * BYTES_A_MICROSECOND["wormhole"]  # bytes a second (tt-metal tech_reports/Saturating_DRAM_bandwidth)
-PHASES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
 TILE_FLOPS = 2 * TILE**3  # of the product of two tiles
 EXCHANGES = ("ReduceScatter", "AllGather", "AllReduce", "AllToAll", "AllBroadcast", "PointToPoint")
 LINK = 12.5e9  # bytes a second of a Wormhole's ethernet link, each direction
@@ -86,7 +86,7 @@ def bound(op: Op, work: Work, links: int, case: Optional[Case], arch: str = "wor
 
 def matmul_peak(fidelity: Optional[str], cores: int, arch: str = "wormhole") -> float:
     """FLOPs a second of the matrix engines. An operation without a fidelity counts as HiFi4."""
-    return TILE_FLOPS * 1e6 * CLOCK[arch] * cores / (CYCLES_A_PHASE * PHASES[fidelity or "HiFi4"])
+    return TILE_FLOPS * 1e6 * CLOCK[arch] * cores / (CYCLES_A_PHASE * PHASES[(fidelity or "HiFi4").lower()])
 
 
 def work_of(

@@ -1,7 +1,6 @@
 """One run of the tool: layer by layer, from a checkpoint to the directory of another."""
 
 import hashlib
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from models.demos.qwen25_7b.reference.hf import hf_config
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights.checkpoint import EMBEDDING, Checkpoint, small_files, tensor_shapes
 
+from ..evaluation.model import file_states
 from .layer import Mlp, Streams, rounded_layer
 from .output import Output
 from .rounding import rounded
@@ -39,7 +39,7 @@ def quantize(checkpoint: Checkpoint, calibration: Path, out: Path, recipe: Recip
     recipes = [recipe.of_layer(i) for i in range(layers)]
     ids = sequences(text, f"--calibration {calibration}", checkpoint, tokens)
     settings = {
-        "model": _identity(checkpoint),
+        "model": hashlib.sha256(repr((f"{checkpoint.directory}", file_states(checkpoint))).encode()).hexdigest(),
         "calibration text": hashlib.sha256(ids.numpy().tobytes()).hexdigest(),
         "formats": [[of_layer.mlp_in.format, of_layer.mlp_out.format] for of_layer in recipes],
         "steps": steps,
@@ -97,13 +97,6 @@ def sequences(text: str, name: str, checkpoint: Checkpoint, limit: int) -> torch
             "rounding pushes its errors to inputs that the text never shows: give a longer text, or more --tokens"
         )
     return torch.tensor(ids[: count * length]).view(count, length)
-
-
-def _identity(checkpoint: Checkpoint) -> str:
-    """A digest of the checkpoint's file names, sizes and times."""
-    files = sorted({header.file for header in checkpoint.headers.values()})
-    stats = [(f"{file}", os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files]
-    return hashlib.sha256(repr(stats).encode()).hexdigest()
 
 
 def _empty_model(config: DecoderConfig) -> Module:
