@@ -113,7 +113,13 @@ POSITIVE = {
 
 # Beyond these values, and of NaN, the kernels give another value than the function (test_special.py, which also has
 # erfc and lgamma).
-OWN_TAILS = {"frac": (-1e30, 1e30), "softplus": (-1.2, 1e30), "softsign": (-1e30, 1e30), "sigmoid_accurate": (-80, 80)}
+OWN_TAILS = {
+    "frac": (-1e30, 1e30),
+    "softplus": (-1.2, 1e30),
+    "softsign": (-1e30, 1e30),
+    "logit": (-1e30, 1e30),
+    "sigmoid_accurate": (-80, 80),
+}
 
 
 def run(call: str, x: ttnn.Tensor, **more) -> ttnn.Tensor:
@@ -145,6 +151,11 @@ def test_i0_is_the_kernels_polynomial(chips):
     want = torch.special.i0(x)
     torch.testing.assert_close(got[..., :-1, :], want[..., :-1, :], rtol=3e-5, atol=0)
     assert 0.95 < got[..., -1, 0] / want[..., -1, 0] < 0.97
+
+
+def test_logit_of_the_largest_bfloat16_is_that_of_zero(chips):
+    x = torch.tensor([[3e38, -3e38, 0.5]])  # the inverse of 1 - x is 0, on a simulated N150
+    assert_same(ttnn.logit(chips.put(x)), torch.tensor([[-math.inf, -math.inf, 0]]).bfloat16())
 
 
 def test_logit_clamps_to_a_packed_number(chips):

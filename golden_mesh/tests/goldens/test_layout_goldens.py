@@ -71,6 +71,24 @@ EXAMPLES = {
 }  # fmt: skip
 
 
+THROUGH_DEST = (
+    "ttnn.to_layout(x, ttnn.ROW_MAJOR_LAYOUT)", "ttnn.untilize(x)", "ttnn.tilize(rows)", "ttnn.transpose(x, -2, -1)",
+    "ttnn.permute(x, (0, 3, 1, 2))", "ttnn.untilize_with_unpadding(x, ttnn.Shape((0, 0, 31, 31)))",
+    "ttnn.tilize_with_zero_padding(rows)", "ttnn.tilize_with_val_padding(rows, (1, 1, 32, 32), 0.0)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("call", THROUGH_DEST)
+def test_the_packer_writes_infinity_for_nan_of_bfloat16(chips, call):
+    """On a simulated N150. FLOAT32 moves without a change, and so does a transpose of outer dims."""
+    held = torch.full((1, 1, 32, 32), math.nan)
+    for dtype, want in (ttnn.bfloat16, math.inf), (ttnn.float32, math.nan):
+        x, rows = chips.put(held, dtype), chips.put(held, dtype, layout=ROW_MAJOR)
+        for got in chips.get(eval(call, {"ttnn": ttnn, "x": x, "rows": rows})):
+            torch.testing.assert_close(got.float(), torch.full(got.shape, want), equal_nan=True)
+        assert all(got.isnan().all() for got in chips.get(ttnn.transpose(x, 0, 1)))
+
+
 def packed(x: torch.Tensor, one_by_one: bool = True) -> torch.Tensor:
     return integer_packed(x, 7, one_by_one)
 

@@ -36,6 +36,33 @@ def test_a_reductions_result_may_be_scaled(chips, name):
     assert_same(scaled, [v * 0.5 for v in chips.get(plain)])
 
 
+# (dim, fidelity) -> the sum of 32 times 1 + 2**-7 and of 32 times 1 + 2**-6: what the cut operand leaves
+OF_FIDELITIES = {
+    (-1, "LoFi"): (32, 32.5),
+    (-1, "HiFi3"): (32.25, 32.5),
+    (-2, "LoFi"): (32, 32),
+    (-2, "HiFi2"): (32.25, 32.5),
+}
+
+
+@pytest.mark.parametrize("dim, fidelity", OF_FIDELITIES)
+def test_a_sums_fidelity_cuts_its_operand(chips, dim, fidelity):
+    """SrcB has rows, and takes seven bits with LoFi and HiFi2. SrcA has columns, and takes five with LoFi."""
+    config = ttnn.WormholeComputeKernelConfig(math_fidelity=getattr(ttnn.MathFidelity, fidelity), fp32_dest_acc_en=True)
+    for last, want in zip((2.0**-7, 2.0**-6), OF_FIDELITIES[dim, fidelity]):
+        x = torch.full((1, 1, 32, 32), 1 + last)
+        got = ttnn.sum(chips.put(x), dim=dim, compute_kernel_config=config)
+        assert_same(got, torch.full(tuple(got.shape), want).bfloat16())
+
+
+def test_a_bfloat16_dest_cuts_float32(chips):
+    config = ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=False)
+    x = torch.full((1, 1, 32, 32), 1.5 + 2**-8)
+    for op, want in {"sum": 48, "max": 1.5}.items():
+        got = getattr(ttnn, op)(chips.put(x, ttnn.float32), dim=-1, compute_kernel_config=config)
+        assert_same(got, torch.full((1, 1, 32), float(want)))
+
+
 # A negative scalar turns max into min.
 UP = torch.arange(1.0, 5).expand(1, 1, 32, 4)
 EXAMPLES = {

@@ -81,11 +81,14 @@ def sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
     return product(x.reshape(1, -1, x.shape[-1]), factors, phases, x.shape[-1]).reshape(*x.shape[:-1], 1)
 
 
-def product(a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: bool = False) -> torch.Tensor:
+def product(
+    a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: bool = False, by_faces: bool = False
+) -> torch.Tensor:
     """Return a [B, M, K] (through SrcB) @ b [B, K, N] (through SrcA), float32.
 
     block: tiles of the inner dim after which dest is packed and added to the sum in L1, to nearest even. The last
-    block starts from that sum, unless a bias is added to it (`biased`).
+    block starts from that sum, unless a bias is added to it (`biased`). by_faces: all phases of one half of a tile come
+    before the other half, as in sums of columns.
     """
     padding = -a.shape[2] % TILE
     if padding:
@@ -104,17 +107,17 @@ def product(a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: b
     with np.errstate(all="ignore"):
         for i, j, k in itertools.product(*steps):
             left, right = a[:, i : i + batches, j : j + rows], b[:, i : i + batches, :, k : k + columns]
-            some = _product(left, right, phases, block, biased)
+            some = _product(left, right, phases, block, biased, by_faces)
             result[i : i + batches, j : j + rows, k : k + columns] = some
     return torch.from_numpy(result)
 
 
-def _product(a: np.ndarray, b: np.ndarray, phases: int, block: int, biased: bool) -> np.ndarray:
+def _product(a: np.ndarray, b: np.ndarray, phases: int, block: int, biased: bool, by_faces: bool) -> np.ndarray:
     count = len(a) // TILE
     in_l1, dest = None, np.zeros((1, *common_shape(a.shape[1:], b.shape[1:])), np.float32)
     at_once = TILE * max(1, AT_ONCE // dest.size)
     parts = ((a[k : k + at_once], b[k : k + at_once]) for k in range(0, len(a), at_once))
-    tiles = (tile for left, right in parts for tile in _tiles(left, right, phases))
+    tiles = (tile for left, right in parts for tile in _tiles(left, right, phases, by_faces))
     for tile, instructions in enumerate(tiles):
         if tile and tile % block == 0:
             in_l1 = dest if in_l1 is None else _nearest_even(in_l1 + dest)
@@ -131,7 +134,7 @@ def _nearest_even(x: np.ndarray) -> np.ndarray:
 Instruction = tuple[np.ndarray, np.ndarray, bool]
 
 
-def _tiles(a: np.ndarray, b: np.ndarray, phases: int) -> Iterator[Iterator[Instruction]]:
+def _tiles(a: np.ndarray, b: np.ndarray, phases: int, by_faces: bool = False) -> Iterator[Iterator[Instruction]]:
     """Yield the instructions of each tile of the inner dim, phase by phase. a [k, ...] (SrcB) and b [k, ...] (SrcA).
 
     k is a half, or whole tiles. An instruction has room for dest and the sums of its two groups [3, ...], the largest
@@ -145,10 +148,12 @@ def _tiles(a: np.ndarray, b: np.ndarray, phases: int) -> Iterator[Iterator[Instr
     rest_a, rest_b = _masked(a, _first(SRC_B)) - first_a, _masked(b, _first(SRC_A)) - first_b
     operands = (first_a, first_b), (first_a, rest_b), (rest_a, first_b), (rest_a, rest_b)
     parts = (_sums(*pair, largest * place) for pair, place in zip(operands[:phases], PLACES_OF_PHASES))
-    if len(a) > 1:
+    if len(a) > 1 or by_faces:
         parts = list(parts)  # else one phase's sums at a time, which stay in the processor's cache
     for tile in range(len(a)):
-        yield ((sums[tile, half], scales[tile, half], adds) for sums, scales, adds in parts for half in range(halves))
+        order = ((part, half) for part in parts for half in range(halves))
+        order = sorted(order, key=lambda step: step[1]) if by_faces else order
+        yield ((sums[tile, half], scales[tile, half], adds) for (sums, scales, adds), half in order)
 
 
 def _sums(left: np.ndarray, right: np.ndarray, largest: np.ndarray) -> Instruction:

@@ -175,7 +175,7 @@ def sums_of_columns(x: torch.Tensor, kernel: Kernel, factors: torch.Tensor | flo
     if kernel.wide:
         sums = aligned_product(factors, batch, kernel.phases)
     else:
-        sums = bfloat16_dest.product(factors, batch, kernel.phases, x.shape[-2])
+        sums = bfloat16_dest.product(factors, batch, kernel.phases, x.shape[-2], by_faces=True)
     sums = special.repaired_product(sums, factors, batch, kernel, by_faces=True)
     return sums.reshape(*x.shape[:-2], 1, x.shape[-1])
 

@@ -156,7 +156,7 @@ _OF_INTEGERS = set(
     "ADD_UNARY_SFPU CLAMP_TSS EQZ GEZ GTZ HARDTANH IDENTITY LEZ LOGICAL_NOT_UNARY LTZ NEG NEZ RELU RELU_MAX RELU_MIN "
     "RSUB SQUARE SUB_UNARY_SFPU".split()
 )
-_OF_SIGNED = {"GEZ", "GTZ", "LEZ", "NEG"}
+_OF_SIGNED = {"GEZ", "GTZ", "LEZ", "LTZ", "NEG"}
 
 # Strings of ttnn that differ from the enum's names.
 _STRINGS = {"swish": "SILU", "gelu_approx": "GELU_TABLE", "reciprocal": "RECIP", "logical_not": "LOGICAL_NOT_UNARY"}
@@ -202,8 +202,8 @@ def function(name: str, x: torch.Tensor) -> torch.Tensor:
     return result.bfloat16() if x.dtype == torch.bfloat16 and result.is_floating_point() else result
 
 
-def activate(x: torch.Tensor, activation: Activation | None) -> torch.Tensor:
-    """Apply an activation to float `x`, as dest holds it. A bfloat16 `x` has a bfloat16 dest.
+def activate(x: torch.Tensor, activation: Activation | None, dtype: ttnn.DataType | None = None) -> torch.Tensor:
+    """Apply an activation to `x`, as dest holds it. A bfloat16 `x` has a bfloat16 dest. dtype: of integers.
 
     Its form is one of ttnn's: "silu", UnaryOpType.SILU, UnaryWithParam(UnaryOpType.SILU), or type and parameter.
     """
@@ -223,8 +223,11 @@ def activate(x: torch.Tensor, activation: Activation | None) -> torch.Tensor:
     if name == "GELU" and not isinstance(activation, str) and params[:1] != [0]:
         name = "GELU_TABLE"  # the kernels' default
     if not x.is_floating_point():
-        if name not in _OF_INTEGERS or (x.dtype == torch.int64 and name in _OF_SIGNED):
+        unsigned = name in _OF_SIGNED or name == "RELU" and dtype == ttnn.uint16
+        if name not in _OF_INTEGERS or unsigned and (x.dtype == torch.int64 or dtype == ttnn.uint16):
             meet("integers in a kernel of floats", f"the activation {name}", f"a tensor of {x.dtype}")
+        if name == "RELU":
+            return x.masked_fill((x.long() & 1 << 31) != 0, 0)  # UINT32's last bit counts as a sign, too
         params = [beside_integers(number) for number in params]
     if name in WITH_NUMBERS and params:
         result = WITH_NUMBERS[name](x if name == "SOFTPLUS" else wide(x), *params)
@@ -245,8 +248,8 @@ def _parameters(activation: ttnn.UnaryWithParam) -> list[float]:
     return [float(number) for number in numbers.rstrip("])").split(",") if number]
 
 
-def activate_all(x: torch.Tensor, activations) -> torch.Tensor:
+def activate_all(x: torch.Tensor, activations, dtype: ttnn.DataType | None = None) -> torch.Tensor:
     """Apply the activations in the list's order."""
     for activation in activations or ():
-        x = activate(x, activation)
+        x = activate(x, activation, dtype)
     return x

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.layout import through_dest
 from golden_mesh.registry import golden
 
 
@@ -85,12 +86,15 @@ def pad(input_tensor, padding, output_padded_shape, input_tensor_start, value):
 
 @golden("ttnn.permute", ignores="pad_value")
 def permute(input_tensor, dims):
-    return input_tensor.permute(tuple(dims)).contiguous()
+    result = input_tensor.permute(tuple(dims)).contiguous()
+    return result if dims[-1] in (-1, input_tensor.dim() - 1) else through_dest(result)
 
 
 @golden("ttnn.transpose", ignores="pad_value")
 def transpose(input_tensor, dim1, dim2):
-    return input_tensor.transpose(dim1, dim2).contiguous()
+    result = input_tensor.transpose(dim1, dim2).contiguous()
+    last = {-1, input_tensor.dim() - 1}
+    return result if last.isdisjoint((dim1, dim2)) else through_dest(result)
 
 
 @golden("ttnn.repeat")

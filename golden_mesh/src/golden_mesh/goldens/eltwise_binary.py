@@ -60,8 +60,8 @@ def _operand(x: torch.Tensor, activations, in_float32: bool, dtype) -> torch.Ten
     """An operand with its activations, as its dtype holds it."""
     if not activations:
         return x
-    result = _as_dest(activate_all(_as_dest(wide(x), in_float32), activations), in_float32)
-    return pack(result, dtype) if dtype in BLOCK_FLOATS else result
+    result = _as_dest(activate_all(_as_dest(wide(x), in_float32), activations, dtype), in_float32)
+    return pack(result, dtype or ttnn.bfloat16) if x.dtype == torch.bfloat16 else result
 
 
 def _cast(x: torch.Tensor) -> torch.Tensor:
@@ -101,7 +101,7 @@ def compute(
             result = special.product_without_nan(result, a, b)
     if activations:
         dest = result.float() if result.dtype == torch.bool else wide(result)
-        result = activate_all(_as_dest(dest, in_float32), activations)
+        result = activate_all(_as_dest(dest, in_float32), activations, out_dtype)
     if not kernel and out_dtype == ttnn.bfloat16 and result.dtype == torch.float32:
         return result.bfloat16()  # by the vector unit: ties to even
     return _as_dest(result, in_float32)

@@ -114,12 +114,15 @@ def where(predicate, true_value, false_value):
     return torch.where(is_zero, wide(false_value), wide(true_value))
 
 
+_MOST_OF_INTEGERS = 16775716  # what the kernel of integers makes of float32's largest number
+
+
 @golden("ttnn.clamp", "ttnn.clip")
 def clamp(input_tensor, min, max=None):
     tensors = any(isinstance(limit, torch.Tensor) for limit in (min, max))
-    if input_tensor.is_floating_point() and not tensors:  # the kernel has two numbers
-        limits = torch.finfo(input_tensor.dtype)
-        min, max = limits.min if min is None else min, limits.max if max is None else max
+    if not tensors:  # the kernel has two numbers
+        most = torch.finfo(input_tensor.dtype).max if input_tensor.is_floating_point() else _MOST_OF_INTEGERS
+        min, max = -most if min is None else min, most if max is None else max
     clamped = torch.clamp(wide(input_tensor), wide(min), wide(max))
     if isinstance(max, (int, float)) and clamped.is_floating_point():
         clamped = clamped.nan_to_num(max, torch.inf, -torch.inf)  # NaN is above all numbers
@@ -185,15 +188,18 @@ def i0(input_tensor):
 
 @golden("ttnn.logit")
 def logit(input_tensor, eps):
-    """log(x / (1 - x)). The clamped x is packed first: near 1 a bfloat16 is a coarse number."""
-    x = input_tensor
+    """log(x / (1 - x)). The clamped x is packed first: near 1 a bfloat16 is a coarse number. The division multiplies a
+    bfloat16 by an inverse, which is 0 for the largest numbers.
+    """
+    x = special.normal(input_tensor)
     if eps is not None:
         x = (
             as_dest(engine.round_away(wide(x).clamp(eps, 1 - eps), 8), x)
             if x.dtype == torch.bfloat16
             else x.clamp(eps, 1 - eps)
         ).nan_to_num(1 - eps)
-    return _compute(lambda x: torch.log(x / (1 - x)), x)
+    lost = (x.abs() > 2.0**126) & x.isfinite() & (x.dtype == torch.bfloat16)
+    return _compute(lambda x: torch.log((x / (1 - x)).masked_fill(lost, 0)), x)
 
 
 @golden("ttnn.round")

@@ -8,9 +8,14 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic import engine, packer
+from golden_mesh.arithmetic import engine, packer, special
 from golden_mesh.errors import GoldenError
 from golden_mesh.registry import golden
+
+
+def through_dest(x: torch.Tensor) -> torch.Tensor:
+    """The values as unpacker and packer hand them on: of bfloat16 a NaN becomes infinity."""
+    return special.without_nan(x) if x.dtype == torch.bfloat16 else x
 
 
 def _copied(x: torch.Tensor, dtype) -> torch.Tensor:
@@ -68,22 +73,22 @@ def reshard(input_tensor):
 @golden("ttnn.to_layout", ignores="pad_value")
 def to_layout(tensor):
     """The padding of the tile layout is not part of the logical shape."""
-    return tensor
+    return through_dest(tensor)
 
 
-@golden("ttnn.tilize")
+@golden("ttnn.tilize", "ttnn.untilize")
 def tilize(input_tensor):
-    return input_tensor
+    return through_dest(input_tensor)
 
 
 @golden("ttnn.tilize_with_zero_padding", pads=0.0)
 def tilize_with_zero_padding(input_tensor, out):
-    return _enlarged(input_tensor, out.shape, 0)
+    return _enlarged(through_dest(input_tensor), out.shape, 0)
 
 
 @golden("ttnn.tilize_with_val_padding", pads="pad_value", ignores="output_tensor_shape")
 def tilize_with_val_padding(input_tensor, pad_value, out):
-    return _enlarged(input_tensor, out.shape, pad_value)
+    return _enlarged(through_dest(input_tensor), out.shape, pad_value)
 
 
 def _enlarged(x: torch.Tensor, shape, value) -> torch.Tensor:
@@ -91,15 +96,10 @@ def _enlarged(x: torch.Tensor, shape, value) -> torch.Tensor:
     return F.pad(x, missing, value=value)
 
 
-@golden("ttnn.untilize")
-def untilize(input_tensor):
-    return input_tensor
-
-
 @golden("ttnn.untilize_with_unpadding")
 def untilize_with_unpadding(input_tensor, output_tensor_end):
     """output_tensor_end: the last index that stays, in every dimension."""
-    return input_tensor[tuple(slice(0, last + 1) for last in output_tensor_end)].clone()
+    return through_dest(input_tensor[tuple(slice(0, last + 1) for last in output_tensor_end)]).clone()
 
 
 @golden("ttnn.typecast", "ttnn.experimental.typecast")

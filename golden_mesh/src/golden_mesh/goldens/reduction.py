@@ -9,7 +9,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic import bfloat16_dest, engine, packer, special
-from golden_mesh.arithmetic.kernel import PHASES, Kernel
+from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import sums_of_columns, sums_of_rows
 from golden_mesh.goldens.activations import wide
 from golden_mesh.registry import golden
@@ -21,13 +21,10 @@ def _dims(x: torch.Tensor, dim) -> tuple[int, ...]:
     return (dim,) if isinstance(dim, int) else tuple(dim)
 
 
-def _reduction(function) -> callable:
-    """function(x, dims, keepdim, scalar). Beside bfloat16 the chip cuts the scalar."""
-
-    def op(input_tensor, dim, keepdim, scalar):
-        return function(input_tensor, _dims(input_tensor, dim), keepdim, scalar)
-
-    return op
+def _as_unpacked(x: torch.Tensor, config) -> torch.Tensor:
+    """x as the kernel unpacks it: a bfloat16 dest takes bfloat16, cut."""
+    narrow = x.dtype == torch.float32 and not Kernel.of(config, "HiFi4", wide=True).wide
+    return engine.keep(x, engine.BFLOAT16).bfloat16() if narrow else x
 
 
 @lru_cache(64)
@@ -40,17 +37,19 @@ def _factor(number: float, dtype: torch.dtype) -> float:
 def _extreme(function, opposite) -> callable:
     """A negative scalar turns max into min and min into max: the library scales before it compares."""
 
-    def op(input_tensor, dim, keepdim, scalar):
-        chosen = function if scalar >= 0 else opposite
-        return _reduction(chosen)(input_tensor, dim, keepdim, scalar=scalar)
+    def op(input_tensor, dim, keepdim, scalar, compute_kernel_config):
+        x = _as_unpacked(input_tensor, compute_kernel_config)
+        found = (function if scalar >= 0 else opposite)(x, _dims(x, dim), keepdim)
+        return found if scalar == 1 else wide(found) * _factor(scalar, x.dtype)
 
     return op
 
 
-def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float):
-    """The sum of x * scalar. Of bfloat16 the matrix engine adds rows, then columns, then outer dims, in a float32 dest
-    each. The last step has the factor.
+def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, config=None):
+    """The sum of x * scalar. Of bfloat16, or in a bfloat16 dest, the matrix engine adds rows, then columns, then outer
+    dims. The last step has the factor.
     """
+    x = _as_unpacked(x, config)
     factor = _factor(scalar, x.dtype)
     if not x.is_floating_point():
         total = x.long().sum(dims, keepdim)
@@ -63,32 +62,31 @@ def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float):
         return total if factor == 1 else total * factor
     dims = sorted(dim % x.dim() - x.dim() for dim in dims)
     for dim in reversed(dims):
-        x = _sum_over(x, dim, factor if dim == dims[0] else 1.0)
+        x = _sum_over(x, dim, factor if dim == dims[0] else 1.0, config)
     return x if keepdim else x.squeeze(dims)
 
 
-def _sum_over(x: torch.Tensor, dim: int, factor: float) -> torch.Tensor:
+def _sum_over(x: torch.Tensor, dim: int, factor: float, config) -> torch.Tensor:
     """The library makes columns of an outer dimension that has a factor."""
     if dim == -1:
-        return sums_of_rows(x, Kernel(PHASES["HiFi3"], wide=True), factor)
+        return sums_of_rows(x, Kernel.of(config, "HiFi3", wide=True), factor)
     if dim < -2 and factor == 1:
         total = x.float().sum(dim, True)
         return total if math.isfinite(total.sum()) else special.running_sum(x, dim)
-    return sums_of_columns(x.movedim(dim, -2), Kernel(PHASES["HiFi4"], wide=True), factor).movedim(-2, dim)
+    return sums_of_columns(x.movedim(dim, -2), Kernel.of(config, "HiFi4", wide=True), factor).movedim(-2, dim)
 
 
-def _mean(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float) -> torch.Tensor:
+def _mean(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, config) -> torch.Tensor:
     """The sum of x * scalar / width. The factor is cut, so a mean is up to 0.8 % too small."""
     width = torch.Size([x.shape[dim] for dim in dims]).numel()
-    return _sum(x, dims, keepdim, scalar / width)
+    return _sum(x, dims, keepdim, scalar / width, config)
 
 
-def _scaled(function) -> callable:
-    def extreme(x, dims, keepdim, scalar):
-        found = function(x, dims, keepdim)
-        return found if scalar == 1 else wide(found) * _factor(scalar, x.dtype)
+def _reduction(function) -> callable:
+    def op(input_tensor, dim, keepdim, scalar, compute_kernel_config):
+        return function(input_tensor, _dims(input_tensor, dim), keepdim, scalar, compute_kernel_config)
 
-    return extreme
+    return op
 
 
 golden("ttnn.sum")(_reduction(_sum))
@@ -105,8 +103,8 @@ def _smallest(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Te
     return -_largest(-x, dims, keepdim) if x.is_floating_point() else torch.amin(x, dims, keepdim)
 
 
-golden("ttnn.max")(_extreme(_scaled(_largest), _scaled(_smallest)))
-golden("ttnn.min")(_extreme(_scaled(_smallest), _scaled(_largest)))
+golden("ttnn.max")(_extreme(_largest, _smallest))
+golden("ttnn.min")(_extreme(_smallest, _largest))
 
 
 def _spread(function, power: int) -> callable:
@@ -262,12 +260,6 @@ def sum_of_outer(x: torch.Tensor, dims, compute_kernel_config) -> torch.Tensor:
             total = engine.add_to_bfloat16_dest(total, term, zeros)
         x = total.unsqueeze(dim)
     return x
-
-
-@golden("ttnn.gather", ignores="sparse_grad")
-def gather(input, dim, index):
-    """input's elements at `index` along dim."""
-    return input.gather(dim, index.long())
 
 
 @golden("ttnn.plus_one", writes="input_tensor")

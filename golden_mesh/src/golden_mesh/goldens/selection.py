@@ -11,6 +11,12 @@ from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
 
 
+@golden("ttnn.gather", ignores="sparse_grad")
+def gather(input, dim, index):
+    """input's elements at `index` along dim."""
+    return input.gather(dim, index.long())
+
+
 @golden("ttnn.tril")
 def tril(input_tensor, diagonal):
     return torch.tril(input_tensor, diagonal)
