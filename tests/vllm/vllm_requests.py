@@ -58,7 +58,7 @@ class Request:
 
 def start(
     model_class, mesh_device, checkpoint, *,
-    slots, max_len, block, blocks=None, optimizations="accuracy", trace=True, compile_in=nullcontext,
+    slots, max_len, block, blocks=None, trace=True, compile_in=nullcontext,
 ):  # fmt: skip
     """Start and warm up the model as the plugin does. Return (model, kv_cache, blocks).
 
@@ -66,7 +66,7 @@ def start(
     """
     hf = hf_config(checkpoint)
     model = model_class.initialize_vllm_model(
-        hf, mesh_device, slots, max_seq_len=max_len, tt_data_parallel=1, optimizations=optimizations
+        hf, mesh_device, slots, max_seq_len=max_len, tt_data_parallel=1, optimizations="accuracy"
     )
     chips = mesh_device.get_num_devices()
     sizes = dict(num_devices=chips, tt_data_parallel=1, max_model_len=max_len, max_num_seqs=slots)
