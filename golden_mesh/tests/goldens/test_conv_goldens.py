@@ -7,7 +7,7 @@ import ttnn
 
 from golden_mesh.errors import GoldenError, TraceError
 from golden_mesh.goldens import conv as conv_goldens
-from goldens.support import EXACT, ROW_MAJOR, assert_close, assert_near, bf16
+from goldens.support import EXACT, ROW_MAJOR, assert_close, assert_near, assert_same, bf16
 
 E, RELU = ttnn.experimental, ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)
 IN_ROWS = dict(layout=ROW_MAJOR)
@@ -101,6 +101,16 @@ def test_the_default_kernel_is_near(chips):
     given = on_host(weight, ttnn.bfloat16)
     y = conv(chips, image, given, out_channels=32, compute_config=None)
     assert_near(y, flat(wanted(image, weight)), 2e-2)
+
+
+def test_a_bias_has_the_weights_dtype(chips):
+    """Of an image of zeros the result is the bias: beside 64 the last bit of bfloat8_b is 1."""
+    bias = torch.full((1, 1, 1, 32), 1.25)
+    bias[..., 0] = 64
+    config = ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat8_b)
+    y = conv(chips, torch.zeros(1, 32, 8, 8), bf16(32, 32, 3, 3), bias, conv_config=config, dtype=ttnn.bfloat16)
+    want = torch.cat((torch.tensor([64.0]), torch.ones(15), torch.full((16,), 1.25)))
+    assert_same(y, want.expand(1, 1, 36, 32).bfloat16())
 
 
 def test_a_weight_on_the_device_is_the_weight_on_the_host(chips):

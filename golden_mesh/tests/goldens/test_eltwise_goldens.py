@@ -319,6 +319,37 @@ FUSED = {
 test_an_activation_with_numbers_is_fused = examples(FUSED, globals(), dtype=ttnn.float32, steps=8)
 
 
+def test_a_bfloat16_product_of_addalpha_is_cut(chips):
+    a, b = (torch.tensor([row]) for row in ([0.828125, -0.431640625, 0.75], [-2.328125, 1.5078125, -2.484375]))
+    want = torch.tensor([[0.1328125, 0.01953125, 0.0078125]]).bfloat16()  # a simulated N150's
+    assert_same(ttnn.addalpha(chips.put(a), chips.put(b), 0.3), want)
+    assert_same(ttnn.subalpha(chips.put(a), chips.put(-b), 0.3), want)
+
+
+@pytest.mark.parametrize("dtype", (ttnn.bfloat8_b, ttnn.bfloat4_b))
+@pytest.mark.parametrize(
+    "op, x, at", (("log", 0.0, -math.inf), ("reciprocal", 0.0, math.inf), ("acosh", 0.5, math.inf))
+)
+def test_beside_an_infinity_a_block_float_is_zero(chips, op, x, at, dtype):
+    """On a simulated N150; the packer writes infinity for NaN."""
+    held = torch.full((1, 1, 32, 32), 2.0)
+    held[..., 3] = x
+    want = torch.zeros(1, 1, 32, 32)
+    want[..., 16:] = getattr(torch, op)(held[..., 16:])
+    want[..., 3] = at
+    for got in chips.get(getattr(ttnn, op)(chips.put(held, dtype))):
+        torch.testing.assert_close(got.float(), want, rtol=0.2, atol=0)
+
+
+def test_hypot_of_block_floats_packs_the_squares(chips):
+    """0.25 beside a square of 36, whose last bit is 0.5, becomes 0.5: integers times 0.5 judge."""
+    a = torch.zeros(1, 1, 32, 32)
+    a[..., 0], a[..., 1] = 6.0, 0.5
+    want = torch.zeros(1, 1, 32, 32)
+    want[..., 0], want[..., 1] = 6.0, 0.6875  # the root of 0.5, to the last bit of 6
+    assert_same(ttnn.hypot(chips.put(a, ttnn.bfloat8_b), chips.put(0 * a, ttnn.bfloat8_b)), want)
+
+
 def test_a_preallocated_output_receives_the_values(chips):
     a, out = chips.draw(*X), chips.put(torch.zeros(X))
     ttnn.add(chips.put(a), 1.0, output_tensor=out)

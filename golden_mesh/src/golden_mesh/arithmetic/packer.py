@@ -46,7 +46,7 @@ def pack(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
         return in_parts(_to_bfloat16, values)
     if dtype not in (ttnn.bfloat8_b, ttnn.bfloat4_b):
         return round_to(values, dtype)
-    packed = _block(round_away(values.float(), 7))
+    packed = _block(round_away(nan_to_infinity(values.float()), 7))
     return packed if dtype == ttnn.bfloat8_b else _cut_to_four_bits(packed)
 
 
@@ -110,4 +110,5 @@ def _cut_to_four_bits(values: torch.Tensor) -> torch.Tensor:
         torch.float32
     ) / 4  # 3 bits: 1, 1/2 and 1/4 of its power of two
     cut = torch.trunc(blocks / step.clamp(min=torch.finfo(torch.float32).tiny)).add_(0) * step  # no zero has a sign
+    cut = torch.where(largest.isinf(), blocks, cut)  # beside an infinity are zeros
     return cut.flatten(-2)[..., :width].bfloat16()

@@ -126,13 +126,17 @@ def _enlarged(matrix: torch.Tensor, shape) -> torch.Tensor:
     return F.pad(matrix, (0, right, 0, below)).reshape(shape)
 
 
+def _weights_dtype(conv_config, dtype: ttnn.DataType) -> ttnn.DataType:
+    """The dtype of a prepared weight and of its bias, beside a weight of this dtype."""
+    return getattr(conv_config, "weights_dtype", None) or dtype
+
+
 def _weight(value, dtypes, conv_config, shape: tuple[int, ...], groups: int) -> torch.Tensor:
     """[kh * kw * in, out] of a weight of `shape`, [out, in / groups, kh, kw], or of one that is prepared."""
     weight, dtype = _tensor(value, dtypes, "weight_tensor")
     outputs, inputs, height, width = shape
     if weight.shape[:2] == shape[:2] and weight[0, 0].numel() == height * width:
-        weights_dtype = getattr(conv_config, "weights_dtype", None) or dtype
-        return _prepared(weight.reshape(shape), groups, weights_dtype)
+        return _prepared(weight.reshape(shape), groups, _weights_dtype(conv_config, dtype))
     rows = height * width * inputs * groups
     if weight.shape[-2] < rows or weight.shape[-1] < outputs:
         raise GoldenError(f"weight {list(weight.shape)}: neither {list(shape)} nor prepared for it")
@@ -161,6 +165,7 @@ def conv2d(
     wide = types == (ttnn.float32, ttnn.float32)
     kernel = Kernel.of(compute_config, "HiFi4", wide=wide, in_l1=False)
     parts = _by_group(weight, kernel_size, in_channels, groups)
+    bias = None if bias is None else round_to(bias.float().reshape(1, -1), _weights_dtype(conv_config, types[1]))
     y = _with_bias(_convolved(x, parts, kernel_size, stride, dilation, kernel), bias, kernel)
     y = activate(y.float(), getattr(conv_config, "activation", None))
     return _results(y, weight, bias, out)

@@ -65,7 +65,7 @@ def _operand(x: torch.Tensor, activations, in_float32: bool, dtype) -> torch.Ten
 
 
 def _cast(x: torch.Tensor) -> torch.Tensor:
-    """A bfloat16 operand beside a float32 one: the library casts it."""
+    """A bfloat16 operand of a float32 dest: the library casts it."""
     return special.without_nan(special.normal(x)).float()
 
 
@@ -94,7 +94,7 @@ def compute(
     if kernel and not in_float32:
         result = in_parts(lambda a, b: pack(kernel(a, b), ttnn.bfloat16), a, b)
     else:
-        if not kernel and {a.dtype, b.dtype} == {torch.bfloat16, torch.float32}:
+        if not kernel and in_float32:
             a, b = (_cast(x) if x.dtype == torch.bfloat16 else x for x in (a, b))
         result = kernel(a, b) if kernel else function(wide(a), wide(b))
         if function is torch.mul and not in_float32 and result.is_floating_point():

@@ -13,7 +13,7 @@ from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate, beside_integers, wide
-from golden_mesh.goldens.eltwise_binary import Operand, compute, squared_difference
+from golden_mesh.goldens.eltwise_binary import BLOCK_FLOATS, Operand, compute, squared_difference
 from golden_mesh.goldens.eltwise_unary import as_dest, gelu
 from golden_mesh.goldens.quotients import check_remainder, quotient, remainder_by_trunc, rounded_quotient
 from golden_mesh.registry import golden
@@ -32,13 +32,21 @@ def _in_float32(function: Callable, *operands: Operand) -> torch.Tensor:
 
 
 @golden("ttnn.addalpha")
-def addalpha(input_tensor_a, input_tensor_b, alpha):
-    return _in_float32(lambda a, b: a + alpha * b, input_tensor_a, input_tensor_b)
+def addalpha(input_tensor_a, input_tensor_b, alpha, dtypes, out):
+    return compute(torch.add, input_tensor_a, _times(input_tensor_b, alpha, dtypes), out.dtype, dtypes)
 
 
 @golden("ttnn.subalpha")
-def subalpha(input_tensor_a, input_tensor_b, alpha):
-    return _in_float32(lambda a, b: a - alpha * b, input_tensor_a, input_tensor_b)
+def subalpha(input_tensor_a, input_tensor_b, alpha, dtypes, out):
+    return compute(torch.sub, input_tensor_a, _times(input_tensor_b, alpha, dtypes), out.dtype, dtypes)
+
+
+def _times(x: torch.Tensor, alpha: float, dtypes: dict) -> torch.Tensor:
+    """alpha * x in x's format. A bfloat16 dest cuts it."""
+    product = wide(x) * alpha
+    if x.dtype != torch.bfloat16:
+        return product
+    return pack(engine.keep(product, engine.BFLOAT16), dtypes["input_tensor_b"])
 
 
 @golden("ttnn.atan2")
@@ -57,8 +65,12 @@ def _angle(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 @golden("ttnn.hypot")
-def hypot(input_tensor_a, input_tensor_b):
-    """Squares of large numbers are infinite, and of small ones 0."""
+def hypot(input_tensor_a, input_tensor_b, dtypes, out):
+    """Squares of large numbers are infinite, and of small ones 0. Block floats have squares in their format."""
+    if out.dtype in BLOCK_FLOATS:
+        steps = ["square"], ["square"], ["sqrt"]
+        names = "input_tensor_a_activations", "input_tensor_b_activations", "activations"
+        return compute(torch.add, input_tensor_a, input_tensor_b, out.dtype, dtypes, **dict(zip(names, steps)))
     square = lambda x: special.normal(special.normal(x) ** 2)
     return _in_float32(lambda a, b: torch.sqrt(square(a) + square(b)), input_tensor_a, input_tensor_b)
 
@@ -230,12 +242,13 @@ def bcast(input_a, input_b, math_op, out):
 
 def _gated(x: torch.Tensor, dim: int, activation: Callable, out) -> torch.Tensor:
     """x [..., S, 2 * W] -> [..., S padded to a tile, W]. The activation is a separate op: its result is
-    rounded.
+    packed.
 
     On a chip the last tile's rows hold x's padding, gated. Here they are zeros.
     """
     values, gate = x.chunk(2, dim)
-    result = as_dest(wide(values) * wide(as_dest(activation(wide(gate)), x)), x)
+    gate = pack(as_dest(activation(wide(gate)), x), out.dtype)
+    result = compute(torch.mul, values, gate, out.dtype, {"a": out.dtype, "b": out.dtype})
     return F.pad(result, (0, 0, 0, out.shape[-2] - result.shape[-2]))
 
 
