@@ -111,6 +111,7 @@ POSITIVE = {
 }
 
 
+LOGIT = math.log(3)  # of 0.75
 # Beyond these values, and of NaN, the kernels give another value than the function (test_special.py, which also has
 # erfc and lgamma).
 OWN_TAILS = {
@@ -151,6 +152,25 @@ def test_i0_is_the_kernels_polynomial(chips):
     want = torch.special.i0(x)
     torch.testing.assert_close(got[..., :-1, :], want[..., :-1, :], rtol=3e-5, atol=0)
     assert 0.95 < got[..., -1, 0] / want[..., -1, 0] < 0.97
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@pytest.mark.parametrize(
+    "call, limits", {"clamp(x, 0.25, 0.75)": (0.75, 0.25), "logit(x, eps=0.25)": (LOGIT, -LOGIT)}.items()
+)
+def test_a_limit_takes_nan_for_infinity_of_its_sign(chips, call, limits, dtype):
+    """As on a simulated N150, and clamp on a P150."""
+    x = torch.tensor([[math.nan, math.nan, math.inf, math.inf]]).bfloat16()
+    x = x.copysign(torch.tensor([1, -1, 1, -1])).to(torch.float32 if dtype == ttnn.float32 else torch.bfloat16)
+    (got, *_) = chips.get(run(call, chips.put(x, dtype)))
+    torch.testing.assert_close(got.float(), torch.tensor([limits * 2]), rtol=4e-3, atol=0)
+
+
+def test_logit_of_nan_and_infinity(chips):
+    """As on a simulated N150: infinity in bfloat16, NaN in float32."""
+    x = torch.tensor([[math.nan, math.inf, -math.inf]])
+    (narrow, *_), (wide, *_) = (chips.get(ttnn.logit(chips.put(x, dtype))) for dtype in (ttnn.bfloat16, ttnn.float32))
+    assert (narrow == math.inf).all() and wide.isnan().all()
 
 
 def test_logit_of_the_largest_bfloat16_is_that_of_zero(chips):

@@ -136,3 +136,14 @@ def test_nonzero_counts_and_names_the_places(chips, layout):
     want = torch.tensor([at for at in itertools.product(*map(range, x.shape)) if x[at] != 0])
     assert_same([c[..., 0] for c in chips.get(count)], torch.tensor([[[len(want)]]]))
     assert_same([p.flatten()[: want.numel()].view(-1, 4) for p in chips.get(places)], want)
+
+
+@pytest.mark.parametrize("triangle, place", ((ttnn.tril, (0, 1)), (ttnn.triu, (1, 0))))
+@pytest.mark.parametrize("bad", (math.nan, math.inf))
+def test_infinity_outside_a_triangle_is_nan_in_float32_and_0_in_bfloat16(chips, triangle, place, bad):
+    """The library multiplies by ones and zeros. A simulated N150 and P150 give these values."""
+    x = torch.ones(32, 32)
+    x[place] = bad
+    (wide, *_), (narrow, *_) = (chips.get(triangle(chips.put(x, dtype))) for dtype in (ttnn.float32, ttnn.bfloat16))
+    assert wide[place].isnan() and wide.isnan().sum() == 1
+    assert narrow[place] == 0 and narrow.isfinite().all()

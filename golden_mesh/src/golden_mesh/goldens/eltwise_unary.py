@@ -123,9 +123,10 @@ def clamp(input_tensor, min, max=None):
     if not tensors:  # the kernel has two numbers
         most = torch.finfo(input_tensor.dtype).max if input_tensor.is_floating_point() else _MOST_OF_INTEGERS
         min, max = -most if min is None else min, most if max is None else max
-    clamped = torch.clamp(wide(input_tensor), wide(min), wide(max))
-    if isinstance(max, (int, float)) and clamped.is_floating_point():
-        clamped = clamped.nan_to_num(max, torch.inf, -torch.inf)  # NaN is above all numbers
+    x = wide(input_tensor)
+    if isinstance(max, (int, float)) and x.is_floating_point():
+        x = special.without_nan(x)  # it counts as infinity of its sign
+    clamped = torch.clamp(x, wide(min), wide(max))
     return clamped if tensors else stored(clamped, input_tensor)
 
 
@@ -193,11 +194,8 @@ def logit(input_tensor, eps):
     """
     x = special.normal(input_tensor)
     if eps is not None:
-        x = (
-            as_dest(engine.round_away(wide(x).clamp(eps, 1 - eps), 8), x)
-            if x.dtype == torch.bfloat16
-            else x.clamp(eps, 1 - eps)
-        ).nan_to_num(1 - eps)
+        clamped = wide(special.without_nan(x)).clamp(eps, 1 - eps)
+        x = as_dest(engine.round_away(clamped, 8), x) if x.dtype == torch.bfloat16 else clamped
     lost = (x.abs() > 2.0**126) & x.isfinite() & (x.dtype == torch.bfloat16)
     return _compute(lambda x: torch.log((x / (1 - x)).masked_fill(lost, 0)), x)
 

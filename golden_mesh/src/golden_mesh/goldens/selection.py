@@ -7,6 +7,7 @@ import ttnn
 from golden_mesh.arithmetic import packer
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import wide
+from golden_mesh.goldens.eltwise_binary import compute
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
 
@@ -18,13 +19,18 @@ def gather(input, dim, index):
 
 
 @golden("ttnn.tril")
-def tril(input_tensor, diagonal):
-    return torch.tril(input_tensor, diagonal)
+def tril(input_tensor, diagonal, out):
+    return _times(torch.tril(torch.ones_like(input_tensor), diagonal), input_tensor, out)
 
 
 @golden("ttnn.triu")
-def triu(input_tensor, diagonal):
-    return torch.triu(input_tensor, diagonal)
+def triu(input_tensor, diagonal, out):
+    return _times(torch.triu(torch.ones_like(input_tensor), diagonal), input_tensor, out)
+
+
+def _times(mask: torch.Tensor, x: torch.Tensor, out) -> torch.Tensor:
+    """The library multiplies: float32's NaN and infinities stay NaN where the mask is 0."""
+    return compute(torch.mul, x, mask, out.dtype, {"x": out.dtype, "mask": out.dtype})
 
 
 @golden("ttnn.index_fill", "ttnn.index_fill_new")
