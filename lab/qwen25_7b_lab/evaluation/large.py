@@ -16,8 +16,8 @@ from .reference import HuggingFace, Reading, parameters
 from .texts import Sample
 
 HALF = 512  # tokens that are prefilled, before the 511 scored ones
-# Seconds of one idle core for a billion weights: of a row of a product, of reading them for it, of placing them.
-ROW, READ, PLACE = 0.022, 0.3, 8
+# Seconds times cores, of two idle ones, for a billion weights: of a row of a product, of reading them, of placing them.
+ROW, READ, PLACE = 0.03, 1.0, 8
 PUBLISHED = (
     "tt_transformers publishes for Qwen2.5-7B on an N300, by teacher forcing of 511 tokens after 512: top-1 84 %, "
     "top-5 96 % (models/tt_transformers/PERF.md of tt-metal)."
