@@ -48,13 +48,18 @@ def test_imports_of_the_golden_mesh():
     level = {name: i for i, names in enumerate(GOLDEN_ROOMS.split(" < ")) for name in names.split()}
     for name, own in level.items():
         room = GOLDEN_MESH / name
-        for file in room.glob("*.py") if room.is_dir() else [room.with_suffix(".py")]:
+        for file in room.rglob("*.py") if room.is_dir() else [room.with_suffix(".py")]:
             for node in ast.walk(ast.parse(file.read_text())):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 if isinstance(node, ast.ImportFrom):
                     names = [f"{node.module}.{alias.name}" for alias in node.names]
                 for imported in (each.split(".")[1] for each in names if each.startswith("golden_mesh.")):
                     assert level.get(imported, len(level)) <= own, f"{file.relative_to(GOLDEN_MESH)} imports {imported}"
+
+
+def test_goldens_of_this_model_need_no_others():
+    for file in (GOLDEN_MESH / "goldens").glob("*.py"):
+        assert file.name == "__init__.py" or "other_models" not in file.read_text(), file
 
 
 def imported(file: Path) -> set[str]:

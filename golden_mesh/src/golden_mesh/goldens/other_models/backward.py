@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from golden_mesh.arithmetic.parts import common_shape
-from golden_mesh.goldens.backward_steps import STEPS
+from golden_mesh.goldens.other_models.backward_steps import STEPS
 from golden_mesh.mesh.memory import Slot
 from golden_mesh.registry import golden
 

@@ -14,7 +14,7 @@ from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import sums_of_columns
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.conv import padding_of
+from golden_mesh.goldens.other_models.conv import padding_of
 from golden_mesh.registry import golden
 
 TILE = 32

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.conv import _tensor
+from golden_mesh.goldens.other_models.conv import _tensor
 from golden_mesh.hazards.checks import checks
 from golden_mesh.mesh.arguments import on_device
 from golden_mesh.registry import golden

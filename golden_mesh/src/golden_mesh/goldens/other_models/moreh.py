@@ -13,8 +13,8 @@ from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import TILE, multiply, product, sums_of_columns, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse
 from golden_mesh.goldens.activations import function
-from golden_mesh.goldens.backward import gradients, slots
 from golden_mesh.goldens.creation import constant
+from golden_mesh.goldens.other_models.backward import gradients, slots
 from golden_mesh.goldens.reduction import cumsum, sum_of_outer
 from golden_mesh.registry import golden
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate
-from golden_mesh.goldens.conv import (
+from golden_mesh.goldens.other_models.conv import (
     UNPREPARED,
     _by_group,
     _convolved,
