@@ -6,7 +6,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.errors import GoldenError, TraceError
-from golden_mesh.goldens import conv as conv_goldens
+from golden_mesh.goldens.other_models import conv as conv_goldens
 from goldens.support import EXACT, ROW_MAJOR, assert_close, assert_near, assert_same, bf16
 
 E, RELU = ttnn.experimental, ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)
