@@ -12,7 +12,7 @@ import ttnn
 from golden_mesh.errors import GoldenError, MissingGolden
 from golden_mesh.mesh import dispatch, doors
 from golden_mesh.mesh.arguments import ON_HOST
-from golden_mesh.mesh.tensor_methods import HOST_ONLY, METHODS, OPERATIONS, PLAIN
+from golden_mesh.mesh.tensor_methods import HOST_ONLY, METHODS, PLAIN
 from golden_mesh.mesh.transfer import STAND_INS
 from golden_mesh.registry import GOLDENS
 from golden_mesh.start.install import UNREGISTERED
@@ -20,6 +20,13 @@ from golden_mesh.start.install import UNREGISTERED
 CLASS_ATTRIBUTES = {"__module__", "__doc__", "__new__", "__hash__"}
 PROPERTIES = {"dtype", "layout", "padded_shape", "shape", "spec", "tensor_id", "tile"}
 REFUSED_METHODS = {"extract_shard"}
+# Functions of Python that call registered operations.
+OPERATIONS = frozenset(
+    """
+    __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __matmul__ __getitem__
+    __eq__ __ne__ __lt__ __le__ __gt__ __ge__
+    """.split()
+)
 HANDLED = set(dispatch.HANDLERS) | dispatch.TRANSPARENT
 
 

@@ -20,9 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_the_example_runs_without_mentioning_the_golden_mesh(launch):
-    done = launch("--system", "N150", "--profile", ROOT / "examples/perceptron.py")
+    done = launch("--system", "N150", ROOT / "examples/perceptron.py")
     assert done.returncode == 0, done.stderr
-    assert "golden functions" in done.stderr and "2 calls  ttnn.linear" in done.stderr
     chips, correlation = done.stdout.splitlines()
     assert chips == "1 chips" and float(correlation.split(": ")[1]) > 0.999
 
@@ -174,9 +173,9 @@ def test_a_bad_command_line_is_refused(words):
 
 
 PROGRAMS = {
-    f"{__file__} --system -m x -- --profile": [__file__, "--system", "-m", "x", "--", "--profile"],
-    "--system=t3k -m pytest -m slow --profile": ["-m", "pytest", "-m", "slow", "--profile"],
-    "run --profile -c 0 -c 1 --help": ["-c", "0", "-c", "1", "--help"],
+    f"{__file__} --system -m x -- --sums": [__file__, "--system", "-m", "x", "--", "--sums"],
+    "--system=t3k -m pytest -m slow --sums": ["-m", "pytest", "-m", "slow", "--sums"],
+    "run --sums exact -c 0 -c 1 --help": ["-c", "0", "-c", "1", "--help"],
     "compare --system N150 - --below 3": ["-", "--below", "3"],
 }
 

@@ -106,8 +106,6 @@ def activate(system: str, **changes) -> None:
         if collects:
             gc.enable()
     _active = system
-    if switches.current.profile:
-        importlib.import_module("golden_mesh.start.profile").start()
     if switches.current.adversarial is not None:
         importlib.import_module("golden_mesh.mesh.adversary").start(switches.current.adversarial)
 

@@ -38,9 +38,6 @@ class Switches:
         "once, when the golden mesh starts",
         metavar="SEED",
     )
-    profile: bool = _switch(
-        False, "print at exit where the time went. Set once, when the golden mesh starts", action="store_true"
-    )
     # False: calls take the host's time only, and tensors made meanwhile cannot be read. A mesh serves 8,192 reads so
     # and then waits for ever, because a mock keeps them. No command sets it: it is for blocks of a program.
     values: bool = True

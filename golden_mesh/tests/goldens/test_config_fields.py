@@ -1,4 +1,4 @@
-"""Every field of a config object is read by the op's golden, refused, or in mesh/config_fields.py."""
+"""Every field of a config object is read by the op's golden, refused, or in a list here."""
 
 import operator
 import re
@@ -10,8 +10,31 @@ import ttnn
 from test_signatures import function_of
 
 from golden_mesh.errors import GoldenError
-from golden_mesh.mesh.config_fields import PRECISION, REFUSED, WITHOUT_EFFECT
+from golden_mesh.mesh.arguments import REFUSED_FIELDS
 from golden_mesh.registry import GOLDENS
+
+# They say where a kernel runs and how it divides its work. The result's place and layout are the real tensor's.
+WITHOUT_EFFECT = frozenset(
+    """
+    compute_with_storage_grid_size sub_core_grids core_grid allowed_worker_cores hop_cores
+    per_core_M per_core_N out_subblock_h out_subblock_w out_block_h out_block_w subblock_h subblock_w block_h
+    M_block_size N_block_size T_out_block H_out_block W_out_block C_out_block alignment act_block_h_override
+    act_block_w_div slice_type num_slices full_inner_dim fuse_batch mcast_in0 transpose_mcast gather_in0 stream_in1
+    num_global_cb_receivers num_workers_per_dram_bank untilize_out inplace output_layout deallocate_activation
+    reallocate_halo_output config_tensors_in_dram reshard_if_not_optimal override_sharding_config
+    override_output_sharding_config shard_layout transpose_shards enable_act_double_buffer enable_weights_double_buffer
+    enable_activation_reuse enable_kernel_stride_folding force_split_reader dst_full_sync_en throttle_level legacy_rsqrt
+    """.split()
+)
+
+# They change the order of sums, or how exactly a function is computed: the last bits. Ops that do not read them compute
+# in float32.
+PRECISION = frozenset(
+    """
+    math_fidelity math_approx_mode fp32_dest_acc_en packer_l1_acc exp_approx_mode q_chunk_size k_chunk_size
+    max_cores_per_head_batch max_k_splits in0_block_w K_block_size block_w legacy_reduction use_welford
+    """.split()
+)
 
 OF_THE_CONV = {"activation", "padding_mode", "weights_dtype"}
 ELSEWHERE = {  # fields that another op or argument of the call decides
@@ -71,7 +94,7 @@ WITH_CONFIGS = [op for op in sorted(GOLDENS) if fields_of(op)]
 
 @pytest.mark.parametrize("op", WITH_CONFIGS)
 def test_every_field_is_read_refused_or_listed(op):
-    read, refused = names_in(GOLDENS[op].function), set(REFUSED.get(op, ()))
+    read, refused = names_in(GOLDENS[op].function), set(REFUSED_FIELDS.get(op, ()))
     known = WITHOUT_EFFECT | PRECISION | ELSEWHERE.get(op, set())
     assert set(fields_of(op)) - read - refused - known == set()
     assert refused <= set(fields_of(op)), "refused, but no field of its configs"
@@ -79,7 +102,7 @@ def test_every_field_is_read_refused_or_listed(op):
 
 
 def test_the_walk_sees_the_configs_and_what_goldens_read():
-    assert len(WITH_CONFIGS) > 60 and set(REFUSED) <= set(WITH_CONFIGS)
+    assert len(WITH_CONFIGS) > 60 and set(REFUSED_FIELDS) <= set(WITH_CONFIGS)
     assert fields_of("ttnn.conv2d")["padding_mode"] == "Conv2dConfig"
     assert "fused_activation" in names_in(GOLDENS["ttnn.matmul"].function)  # through linear
     assert "fused_activation" not in names_in(GOLDENS["ttnn.addmm"].function)

@@ -98,3 +98,31 @@ def host_tensor_refused(operation, args: tuple, kwargs: dict) -> GoldenError:
         f"{operation.python_fully_qualified_name} runs on a device, and its {on_host} is a tensor on the host: "
         "put it on the device first (ttnn.to_device)"
     )
+
+
+# op -> fields of its configs that change its result and that its golden does not read: a call that sets one is refused.
+REFUSED_FIELDS: dict[str, tuple[str, ...]] = {
+    "ttnn.addmm": ("fused_activation",),
+    "ttnn.sparse_matmul": ("fused_activation",),
+    "ttnn.conv_transpose2d": ("padding_mode",),
+    "ttnn.experimental.conv3d": ("enable_fp32_operand_split",),
+} | {
+    f"ttnn.transformer.{name}": ("matmul_math_fidelity", "segmented_accumulation")
+    for name in """
+    chunked_flash_mla_prefill chunked_scaled_dot_product_attention flash_mla_prefill
+    flash_multi_latent_attention_decode joint_scaled_dot_product_attention
+    paged_flash_multi_latent_attention_decode paged_scaled_dot_product_attention_decode
+    ring_joint_scaled_dot_product_attention scaled_dot_product_attention scaled_dot_product_attention_decode
+    """.split()
+}
+
+
+def refuse_fields(op: str, arguments: Iterable[Any]) -> None:
+    """Raise GoldenError if a config among the arguments sets a field that the op's golden would have to read."""
+    for field in REFUSED_FIELDS.get(op, ()):
+        for config in arguments:
+            value = getattr(config, field, None)
+            if value not in (None, False) and getattr(value, "name", "") != "Zeros":
+                raise GoldenError(
+                    f"{op}: its golden does not know {type(config).__name__}.{field}={value}: leave it out"
+                )

@@ -15,12 +15,13 @@ import golden_mesh.hazards.integers  # noqa: F401 (it registers its checks)
 from golden_mesh import switches
 from golden_mesh.errors import GoldenError, missing
 from golden_mesh.hazards import checks as hazard_checks
-from golden_mesh.mesh import buffers, config_fields, meshes
+from golden_mesh.mesh import buffers, meshes
 from golden_mesh.mesh.arguments import (
     ON_HOST,
     PLAIN,
     host_tensor_refused,
     on_device,
+    refuse_fields,
     shape_of,
     substitute,
     tensors_in,
@@ -131,7 +132,7 @@ def call(operation, *args, **kwargs):
     given = form.given(args, kwargs) if form else {}
     if form:
         hazard_checks.check(golden, given)
-        config_fields.check(name, values)
+        refuse_fields(name, values)
     device = inputs[0].device() if inputs else None
     chip = None
     if form and "chip" in golden.wants and given.get("program_config") is None:

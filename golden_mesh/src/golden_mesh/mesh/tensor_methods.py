@@ -28,13 +28,6 @@ PLAIN = frozenset(
 )
 # The library itself refuses tensors on a device. (pad_to_tile returns them if there is nothing to pad.)
 HOST_ONLY = frozenset("host_buffer pad pad_to_tile unpad unpad_from_tile".split())
-# Functions of Python that call registered operations.
-OPERATIONS = frozenset(
-    """
-    __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __matmul__ __getitem__
-    __eq__ __ne__ __lt__ __le__ __gt__ __ge__
-    """.split()
-)
 
 
 def _read(real, self, *args, **kwargs):

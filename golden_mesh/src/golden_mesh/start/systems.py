@@ -41,27 +41,18 @@ _FIRST_SERIAL = {
     "ubb_blackhole": 0x0000_0473_3191_1000,
 }  # the product code is in the upper bits
 _FIRST_ID = 0x8246_3222_2000
-_NONE_HARVESTED = {
-    "noc_translation": True,
-    "dram_harvesting_mask": 0,
-    "eth_harvesting_mask": 0,
-    "pcie_harvesting_mask": 0,
+_TRAY_BUS = {"wormhole_b0": (0xC0, 0x80, 0x00, 0x40), "blackhole": (0x00, 0x40, 0xC0, 0x80)}  # first PCIe bus of trays
+# What is switched off, beside rows of Tensix cores.
+_HARVESTING = {
+    "wormhole_b0": {"dram_harvesting_mask": 0, "eth_harvesting_mask": 0, "pcie_harvesting_mask": 0},
+    "blackhole": {
+        "dram_harvesting_mask": 0,
+        "eth_harvesting_mask": 0b1_0010_0000,
+        "pcie_harvesting_mask": 0b10,
+        "l2cpu_harvesting_mask": 0,
+    },
 }
-_TRAY_BUS = {  # tray -> the first number of its PCIe buses
-    "wormhole_b0": {1: 0xC0, 2: 0x80, 3: 0x00, 4: 0x40},
-    "blackhole": {1: 0x00, 2: 0x40, 3: 0xC0, 4: 0x80},
-}
-_BLACKHOLE = _NONE_HARVESTED | {
-    "eth_harvesting_mask": 0b1_0010_0000,
-    "pcie_harvesting_mask": 0b10,
-    "l2cpu_harvesting_mask": 0,
-}
-_HARVESTING = {  # kind of board -> what each has switched off; of the others nothing
-    "p100": _BLACKHOLE | {"eth_harvesting_mask": 0x3FFF, "dram_harvesting_mask": 0b1000},
-    "p150": _BLACKHOLE,
-    "p300": _BLACKHOLE,
-    "ubb_blackhole": _BLACKHOLE,
-}
+_P100 = {"eth_harvesting_mask": 0x3FFF, "dram_harvesting_mask": 0b1000}
 
 
 @dataclass(frozen=True)
@@ -74,42 +65,21 @@ class Board:
 
 
 @dataclass(frozen=True)
-class TrayPlace:
-    """The place of a Galaxy's chip: its tray (1 to 4) and its location on the tray (1 to 8)."""
-
-    tray: int
-    location: int
-
-    @property
-    def chip(self) -> int:
-        """The chip at this place: we number the chips tray by tray."""
-        return 8 * (self.tray - 1) + self.location - 1
-
-    def bus(self, arch: str) -> str:
-        """Return the PCIe bus. ttnn takes the tray from it."""
-        return f"0x{_TRAY_BUS[arch][self.tray] + self.location:04x}"
-
-
-@dataclass(frozen=True)
 class System:
-    """A machine with chips of one architecture, numbered from 0 as ttnn numbers them."""
+    """A machine with chips of one architecture, numbered from 0 as ttnn numbers them; of a Galaxy tray by tray."""
 
-    name: str
-    # Of chip 0, 1, ...: (x, y) in the mesh. Chips of a Blackhole or a Galaxy have None: ttnn finds their places by the
-    # links.
-    coordinates: tuple[tuple[int, int] | None, ...]
-    links: tuple[tuple[Port, Port], ...]  # an ethernet cable, or a trace on the board, each listed once
     boards: tuple[Board, ...]
-    harvested_rows: tuple[
-        int, ...
-    ]  # of chip 0, 1, ...: a bit for every row of Tensix cores that is switched off (for every column of a Blackhole)
+    # Of chip 0, 1, ...: a bit for every row of Tensix cores that is switched off (for every column of a Blackhole).
+    harvested_rows: tuple[int, ...]
+    links: tuple[tuple[Port, Port], ...] = ()  # an ethernet cable, or a trace on the board, each listed once
+    # Of chip 0, 1, ...: (x, y) in the mesh. Chips of a Blackhole or a Galaxy have none: ttnn finds them by the links.
+    coordinates: tuple[tuple[int, int], ...] = ()
     arch: str = "wormhole_b0"
-    tray_places: tuple[TrayPlace, ...] = ()  # of chip 0, 1, ... of a Galaxy
 
     @property
     def chips(self) -> int:
         """How many chips the machine has."""
-        return len(self.coordinates)
+        return len(self.harvested_rows)
 
     @property
     def mmio_chips(self) -> tuple[int, ...]:
@@ -120,24 +90,27 @@ class System:
         """Return the machine's cluster descriptor (YAML). TT_METAL_MOCK_CLUSTER_DESC_PATH names a file with
         this text.
         """
-        chips = range(self.chips)
-        placed = {chip: place for chip, place in enumerate(self.coordinates) if place is not None}
-        identified = {chip: _FIRST_ID + chip for chip in chips if chip not in placed}
-        kind = self.boards[0].kind
+        chips, kind = range(self.chips), self.boards[0].kind
         locations = {chip: i for board in self.boards for i, chip in enumerate(board.chips)}
-        locations |= {place.chip: place.location for place in self.tray_places}
-        buses = {place.chip: place.bus(self.arch) for place in self.tray_places}
+        found = {}
+        if kind.startswith("ubb"):  # four trays of eight; ttnn takes the tray from the bus
+            locations = {chip: chip % 8 + 1 for chip in chips}
+            buses = {chip: _TRAY_BUS[self.arch][chip // 8] + locations[chip] for chip in chips}
+            found["chip_to_bus_id"] = {chip: f"0x{bus:04x}" for chip, bus in buses.items()}
+        if not self.coordinates:
+            found["chip_unique_ids"] = {chip: _FIRST_ID + chip for chip in chips}
+            found["asic_locations"] = locations
+        harvesting = _HARVESTING[self.arch] | {"noc_translation": True} | (_P100 if kind == "p100" else {})
         return yaml.safe_dump(
-            ({"chip_unique_ids": identified, "asic_locations": locations} if identified else {})
-            | ({"chip_to_bus_id": buses} if buses else {})
+            found
             | {
                 "arch": {chip: self.arch for chip in chips},
                 # x, y, rack, shelf
-                "chips": {chip: [x, y, 0, 0] for chip, (x, y) in placed.items()},
-                "ethernet_connections": [[_port(a), _port(b)] for a, b in self.links],
+                "chips": {chip: [x, y, 0, 0] for chip, (x, y) in enumerate(self.coordinates)},
+                "ethernet_connections": [[{"chip": c, "chan": n} for c, n in link] for link in self.links],
                 "chips_with_mmio": [{chip: slot} for slot, chip in enumerate(self.mmio_chips)],
                 "harvesting": {
-                    chip: _HARVESTING.get(kind, _NONE_HARVESTED)
+                    chip: harvesting
                     | ({"pcie_harvesting_mask": 2 >> locations[chip]} if kind == "p300" else {})
                     | {"harvest_mask": mask}
                     for chip, mask in enumerate(self.harvested_rows)
@@ -154,53 +127,28 @@ class System:
         )
 
 
-def _port(port: Port) -> dict[str, int]:
-    chip, channel = port
-    return {"chip": chip, "chan": channel}
+def _links(*pairs: tuple[Port, Port], count: int = 2, step: int = 1) -> tuple[tuple[Port, Port], ...]:
+    """Return `count` links for each pair of ports: one between them, the others `step` channels further each."""
+    return tuple(((a, first + i), (b, to + i)) for (a, first), (b, to) in pairs for i in range(0, count * step, step))
 
 
-def _pair(a: Port, b: Port) -> tuple[tuple[Port, Port], ...]:
-    """Return two links side by side. Two consecutive channels each join neighboring chips."""
-    return (a, b), ((a[0], a[1] + 1), (b[0], b[1] + 1))
-
-
-def _cables(
-    a: int, b: int, *, first: int, to: int | None = None, count: int = 4, step: int = 1
-) -> tuple[tuple[Port, Port], ...]:
-    """Return `count` links between two chips, from channel `first` of a on. They end at the channels from `to` on, or
-    at channels of the same numbers. Of `step` consecutive channels one has a link.
-    """
-    to = first if to is None else to
-    return tuple(((a, first + step * i), (b, to + step * i)) for i in range(count))
-
-
-# The chips of a Galaxy from above, in four rows of eight. Each line is half a row: a tray and the locations on it.
-_GALAXY_HALVES = (
-    ((2, (1, 2, 3, 4)), (4, (4, 3, 2, 1))),
-    ((2, (5, 6, 7, 8)), (4, (8, 7, 6, 5))),
-    ((1, (5, 6, 7, 8)), (3, (8, 7, 6, 5))),
-    ((1, (1, 2, 3, 4)), (3, (4, 3, 2, 1))),
-)
-_GALAXY = tuple(
-    tuple(TrayPlace(tray, location).chip for tray, locations in row for location in locations) for row in _GALAXY_HALVES
+# The chips of a Galaxy from above, in four rows of eight: trays 2 and 4, below them 1 and 3.
+_GALAXY = (
+    (8, 9, 10, 11, 27, 26, 25, 24),
+    (12, 13, 14, 15, 31, 30, 29, 28),
+    (4, 5, 6, 7, 23, 22, 21, 20),
+    (0, 1, 2, 3, 19, 18, 17, 16),
 )
 
 
-_TRAY_PLACES = tuple(TrayPlace(tray, location) for tray in range(1, 5) for location in range(1, 9))
-
-
-def _torus(rows: tuple[tuple[int, ...], ...], count: int) -> tuple[tuple[Port, Port], ...]:
-    """Return the links of a torus: `count` to the right and `count` down from each chip."""
-    height, width = len(rows), len(rows[0])
-    return tuple(
-        link
-        for y, row in enumerate(rows)
-        for x, chip in enumerate(row)
-        for link in (
-            *_cables(chip, row[(x + 1) % width], first=0, to=count, count=count),
-            *_cables(chip, rows[(y + 1) % height][x], first=2 * count, to=3 * count, count=count),
-        )
-    )
+def _torus(count: int) -> tuple[tuple[Port, Port], ...]:
+    """Return a Galaxy's links: `count` to the right and `count` down from each chip."""
+    found = []
+    for y, row in enumerate(_GALAXY):
+        for x, chip in enumerate(row):
+            found += _links(((chip, 0), (row[(x + 1) % 8], count)), count=count)
+            found += _links(((chip, 2 * count), (_GALAXY[(y + 1) % 4][x], 3 * count)), count=count)
+    return tuple(found)
 
 
 _OTHER_NAMES = {"tg": "GALAXY"}  # tt-metal's tests name a Wormhole Galaxy so in MESH_DEVICE
@@ -212,123 +160,65 @@ def named(name: str) -> str:
     return next((known for known in SYSTEMS if known.lower() == name.lower()), name)
 
 
+_P150_COLUMNS = (0b10_0000_0100_0000, 0b1_0001_0000, 0b1100_0000, 0b100_0000_0001)
 SYSTEMS: dict[str, System] = {
-    system.name: system
-    for system in (
-        System(
-            name="N150",
-            coordinates=((0, 0),),
-            links=(),
-            boards=(Board("n150", (0,)),),
-            harvested_rows=(0b00_0100_0000,),
+    "N150": System(boards=(Board("n150", (0,)),), harvested_rows=(0b00_0100_0000,), coordinates=((0, 0),)),
+    "N300": System(
+        boards=(Board("n300", (0, 1)),),
+        harvested_rows=(0b00_0100_0001, 0b00_0000_0101),
+        links=_links(((0, 8), (1, 0))),
+        coordinates=((0, 0), (1, 0)),
+    ),
+    "N150x4": System(
+        boards=tuple(Board("n150", (chip,)) for chip in range(4)),
+        harvested_rows=(0b00_0100_0000,) * 4,
+        links=_links(*(((a, 0), ((a + 1) % 4, 8)) for a in range(4)), count=4),
+    ),
+    # From above; chips on PCIe in the middle:                   4 - 0 - 2 - 6
+    #                                                            |   |   |   |
+    #                                                            5 - 1 - 3 - 7
+    "T3K": System(
+        boards=(Board("n300", (0, 4)), Board("n300", (1, 5)), Board("n300", (2, 6)), Board("n300", (3, 7))),
+        harvested_rows=(0b10_0000_0001,) * 8,
+        links=(
+            *_links(*(((chip, 8), (chip + 4, 0)) for chip in range(4))),  # inside a board
+            *_links(((0, 6), (2, 6)), ((1, 0), (3, 0))),  # along the long side of the mesh
+            *_links(((4, 6), (5, 6)), ((0, 14), (1, 14)), ((2, 14), (3, 14)), ((6, 6), (7, 6))),  # the short side
         ),
-        System(
-            name="N300",
-            coordinates=((0, 0), (1, 0)),
-            links=_pair((0, 8), (1, 0)),
-            boards=(Board("n300", (0, 1)),),
-            harvested_rows=(0b00_0100_0001, 0b00_0000_0101),
+        coordinates=((1, 0), (1, 1), (2, 0), (2, 1), (0, 0), (0, 1), (3, 0), (3, 1)),
+    ),
+    "GALAXY": System(boards=(Board("ubb", tuple(range(32)), on_pcie=32),), harvested_rows=(0,) * 32, links=_torus(4)),
+    "P150": System(boards=(Board("p150", (0,)),), harvested_rows=_P150_COLUMNS[:1], arch="blackhole"),
+    "P150x4": System(
+        boards=tuple(Board("p150", (chip,)) for chip in range(4)),
+        harvested_rows=_P150_COLUMNS,
+        links=_links(((0, 4), (2, 4)), ((0, 8), (3, 8)), ((1, 4), (3, 4)), ((1, 8), (2, 8)), count=4),
+        arch="blackhole",
+    ),
+    # From above:                                                1 - 0 - 2 - 3
+    #                                                            |   |   |   |
+    #                                                            5 - 4 - 6 - 7
+    "P150x8": System(
+        boards=tuple(Board("p150", (chip,)) for chip in range(8)),
+        harvested_rows=_P150_COLUMNS * 2,
+        links=_links(
+            *(((a, 9), (b, 4)) for a, b in ((1, 0), (0, 2), (2, 3), (5, 4), (4, 6), (6, 7))),
+            *(((chip, channel), (chip + 4, channel)) for chip, channel in ((1, 4), (0, 5), (2, 8), (3, 9))),
+            step=2,
         ),
-        System(
-            name="N150x4",
-            coordinates=(None,) * 4,
-            links=tuple(link for a in range(4) for link in _cables(a, (a + 1) % 4, first=0, to=8)),
-            boards=tuple(Board("n150", (chip,)) for chip in range(4)),
-            harvested_rows=(0b00_0100_0000,) * 4,
-        ),
-        # From above; chips on PCIe in the middle:                   4 - 0 - 2 - 6
-        #                                                            |   |   |   |
-        #                                                            5 - 1 - 3 - 7
-        System(
-            name="T3K",
-            coordinates=((1, 0), (1, 1), (2, 0), (2, 1), (0, 0), (0, 1), (3, 0), (3, 1)),
-            links=(
-                # inside a board
-                *_pair((0, 8), (4, 0)),
-                *_pair((1, 8), (5, 0)),
-                *_pair((2, 8), (6, 0)),
-                *_pair((3, 8), (7, 0)),
-                # between boards, along the long side of the mesh
-                *_pair((0, 6), (2, 6)),
-                *_pair((1, 0), (3, 0)),
-                # between boards, along the short side
-                *_pair((4, 6), (5, 6)),
-                *_pair((0, 14), (1, 14)),
-                *_pair((2, 14), (3, 14)),
-                *_pair((6, 6), (7, 6)),
-            ),
-            boards=(Board("n300", (0, 4)), Board("n300", (1, 5)), Board("n300", (2, 6)), Board("n300", (3, 7))),
-            harvested_rows=(0b10_0000_0001,) * 8,
-        ),
-        System(
-            name="GALAXY",
-            coordinates=(None,) * 32,
-            links=_torus(_GALAXY, 4),
-            boards=(Board("ubb", tuple(range(32)), on_pcie=32),),
-            harvested_rows=(0,) * 32,
-            tray_places=_TRAY_PLACES,
-        ),
-        System(
-            name="P150",
-            coordinates=(None,),
-            links=(),
-            boards=(Board("p150", (0,)),),
-            harvested_rows=(0b10_0000_0100_0000,),
-            arch="blackhole",
-        ),
-        System(
-            name="P150x4",
-            coordinates=(None,) * 4,
-            links=(*_cables(0, 2, first=4), *_cables(0, 3, first=8), *_cables(1, 3, first=4), *_cables(1, 2, first=8)),
-            boards=tuple(Board("p150", (chip,)) for chip in range(4)),
-            harvested_rows=(0b10_0000_0100_0000, 0b1_0001_0000, 0b1100_0000, 0b100_0000_0001),
-            arch="blackhole",
-        ),
-        # From above:                                                1 - 0 - 2 - 3
-        #                                                            |   |   |   |
-        #                                                            5 - 4 - 6 - 7
-        System(
-            name="P150x8",
-            coordinates=(None,) * 8,
-            links=(
-                *(
-                    link
-                    for a, b in ((1, 0), (0, 2), (2, 3), (5, 4), (4, 6), (6, 7))
-                    for link in _cables(a, b, first=9, to=4, count=2, step=2)
-                ),
-                *_cables(1, 5, first=4, count=2, step=2),
-                *_cables(0, 4, first=5, count=2, step=2),
-                *_cables(2, 6, first=8, count=2, step=2),
-                *_cables(3, 7, first=9, count=2, step=2),
-            ),
-            boards=tuple(Board("p150", (chip,)) for chip in range(8)),
-            harvested_rows=(0b10_0000_0100_0000, 0b1_0001_0000, 0b1100_0000, 0b100_0000_0001) * 2,
-            arch="blackhole",
-        ),
-        System(
-            name="P100",
-            coordinates=(None,),
-            links=(),
-            boards=(Board("p100", (0,)),),
-            harvested_rows=(0b1100_0000,),
-            arch="blackhole",
-        ),
-        System(
-            name="P300",
-            coordinates=(None,) * 2,
-            links=(((0, 2), (1, 9)), ((0, 3), (1, 8))),
-            boards=(Board("p300", (0, 1), on_pcie=2),),
-            harvested_rows=(0b10_0000_1000_0000, 0b1_0001_0000),
-            arch="blackhole",
-        ),
-        System(
-            name="BHGLX",
-            coordinates=(None,) * 32,
-            links=_torus(_GALAXY, 2),
-            boards=(Board("ubb_blackhole", tuple(range(32)), on_pcie=32),),
-            harvested_rows=(0b1000_0000,) * 32,
-            arch="blackhole",
-            tray_places=_TRAY_PLACES,
-        ),
-    )
+        arch="blackhole",
+    ),
+    "P100": System(boards=(Board("p100", (0,)),), harvested_rows=(0b1100_0000,), arch="blackhole"),
+    "P300": System(
+        boards=(Board("p300", (0, 1), on_pcie=2),),
+        harvested_rows=(0b10_0000_1000_0000, 0b1_0001_0000),
+        links=(((0, 2), (1, 9)), ((0, 3), (1, 8))),
+        arch="blackhole",
+    ),
+    "BHGLX": System(
+        boards=(Board("ubb_blackhole", tuple(range(32)), on_pcie=32),),
+        harvested_rows=(0b1000_0000,) * 32,
+        links=_torus(2),
+        arch="blackhole",
+    ),
 }
