@@ -27,7 +27,7 @@ OWNERS = {
     "ttnn": lambda replica: ttnn,
 }
 COMPILE, CAPTURE = 2, 4  # calls of two layers: a step runs op by op, then it is captured
-ERRORS = RuntimeError("TT_FATAL: out of memory"), KeyboardInterrupt()
+ERRORS = RuntimeError, KeyboardInterrupt
 # (sampling, owner, function, which of its calls fails)
 FAULTS = {
     "prefill, layer, compile": (None, "layer", "forward_prefill", COMPILE),
@@ -66,7 +66,7 @@ def fail_at(patched, owner, name, call, error) -> list:
         if name == "end_trace_capture":
             real(*args, **options)
         raised.append(name)
-        raise error
+        raise error("TT_FATAL: out of memory")
 
     patched.setattr(owner, name, failing)
     return raised
@@ -98,6 +98,13 @@ def answers(generator, prompts, tokenizer, sampling=None):
     return [generate(generator, [prompt], NEW_TOKENS, stop_ids=tokenizer.stop_ids, **options)[0] for prompt in prompts]
 
 
+def allocated(replica) -> list[int]:
+    """Bytes of a bank in L1, DRAM and the trace region."""
+    kinds = ttnn.BufferType.L1, ttnn.BufferType.DRAM, ttnn.BufferType.TRACE
+    views = [ttnn.get_memory_view(replica.mesh_device, kind) for kind in kinds]
+    return [view.total_bytes_allocated_per_bank for view in views]
+
+
 def cases() -> list:
     """(tokens a step, fault, error). Drafts are verified without penalties: half of the others have some."""
     return [
@@ -115,9 +122,11 @@ def test_a_fault_ends_its_call_only(replica, prompts, expected, tokenizer, monke
     generator = Generator([replica])
     with monkeypatch.context() as patched:
         raised = fail_at(patched, OWNERS[owner](replica), name, call, error)
-        with pytest.raises(type(error)):
+        held = allocated(replica)
+        with pytest.raises(error) as living:
             answers(generator, prompts, tokenizer, sampling)
         assert raised, "the step has no such call"
+    assert living and allocated(replica) == held, "activations or traces outlive the call"
     assert answers(generator, prompts, tokenizer) == expected
     (engine,) = generator._engines
     assert not engine.running and not replica.in_flight
