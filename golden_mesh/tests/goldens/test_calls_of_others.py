@@ -48,6 +48,7 @@ def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tens
 
 RANKS = {  # vectors, and ranks that differ by leading dims of 1
     "ttnn.linear(x, y, bias=z, **HOW)": ("x[None] @ y + z", (96,), (96, 45), (1, 45), {"steps": 2}),
+    "ttnn.linear(x, y, bias=z, **HOW)  # of one number": ("x @ y + z", (33, 96), (96,), (1, 1), {"steps": 2}),
     "ttnn.matmul(x, y, **HOW)": ("x @ y", (33, 96), (96,)),
     "ttnn.matmul(x, y, **HOW)  # vectors": ("x @ y", (96,), (96,)),
     "E.minimal_matmul(x, y, **HOW)": ("x @ y[0, 0]", (64, 96), (1, 1, 96, 128)),

@@ -107,17 +107,20 @@ def linear(
     memory = configs and [configs[name] for name in (*names, "out")]
     block = _block(a, b, kernel, formats, memory, chip, program_config, core_grid)
     products = [product(a, b, kernel, block=block, biased=in_dest) for a, b in pairs]
-    if any(vectors):
+    if any(vectors) and not in_dest:
         products = [result.squeeze([dim for dim, vector in zip((-2, -1), vectors) if vector]) for result in products]
     if chips:
         rank = max(result.dim() for result in (products[0], *(bias or ())))
         products = [_stacked(products, rank)]
         bias = bias and _stacked(bias, rank)
     (result,) = products
-    if in_dest and result.shape[-2:] != out.shape[-2:]:
+    more_rows = (1, *out.shape)[-2] - result.shape[-2] if in_dest and not vectors[1] else 0
+    if more_rows:
         meet("bias of more rows than the product", "ttnn.linear", f"bias {list(bias.shape)} for {list(result.shape)}")
-        result = F.pad(result, (0, 0, 0, out.shape[-2] - result.shape[-2]))  # x's padding is taken for zeros
+        result = F.pad(result, (0, 0, 0, more_rows))  # x's padding is taken for zeros
     result = biased(result, bias if in_dest else None, kernel)
+    if any(vectors) and in_dest:
+        result = result.reshape(*result.shape[:chips], *out.shape)
     at_once = getattr(program_config, "fused_activation", None)
     if core_grid is not None and (in_dest or bias is None):
         at_once, activation = activation, None
