@@ -85,7 +85,7 @@ test-%: .venv/ready
 # What reads a checkpoint's files, and answers of the small one. .venv has transformers 4.57.
 test-transformers5: .venv-transformers5/ready
 	.venv-transformers5/bin/python -m pytest --mesh N300 tests/weights/test_checkpoints_as_saved.py \
-		tests/accuracy/test_small_checkpoint.py::test_greedy_tokens_of_a_batch_equal_hugging_faces \
+		tests/splits/test_replicas.py::test_all_replicas_together_give_hugging_faces_text \
 		tests/text $(addprefix tests/unit/test_,config.py rope.py checkpoint.py)
 	.venv-transformers5/bin/python models/demos/qwen25_7b/demo/demo.py --backend golden --prompt "What is the capital of Japan?"
 

@@ -76,12 +76,7 @@ atexit.register(gc.unfreeze)
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config, items):
     """Skip tests that this run is not about. Mark tests as `repeat` that `make test` runs on other machines."""
-    reasons = {}
-    if config.getoption("--model"):
-        reasons["test_small_checkpoint.py"] = "--model names another model"
     for item in items:
-        if item.path.name in reasons:
-            item.add_marker(pytest.mark.skip(reason=reasons[item.path.name]))
         params = item.callspec.params if hasattr(item, "callspec") else {}
         if mesh_name := params.get("mesh_name"):
             mark_by_machine(item, mesh_name, config.getoption("--worker-dispatch"))

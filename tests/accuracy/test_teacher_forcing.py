@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from qwen25_7b_lab.evaluation import readiness
 from qwen25_7b_lab.evaluation.divergence import score_decode
 from qwen25_7b_lab.evaluation.model import EvaluatedModel, replicas_on
+from qwen25_7b_lab.evaluation.readiness import Entry, agreement, load_entries
 from qwen25_7b_lab.evaluation.reference import HuggingFace
-from qwen25_7b_lab.evaluation.texts import sample
+from qwen25_7b_lab.evaluation.texts import ForcedText, sample
 
 from models.demos.qwen25_7b.config import RECIPES
-from tests.accuracy.reference_file import Reference, agreement
 
 SMALL_FLOORS = 0.985, 1.0  # top-1, top-5
 FLOORS = 0.84, 0.96  # lower ends of published ports of Qwen2.5-7B (84-94 %, 96-99 %)
+LONGEST = 1024  # tokens; the writer of tt_transformers starts a new context after 1024
 
 
 @pytest.fixture(scope="module")
@@ -41,29 +41,29 @@ def judge(evaluated, model, pytestconfig):
     judge.texts is the number of sequences, judge.longest their largest length.
     """
     file = pytestconfig.getoption("--reference")
-    if not file:
-        return ByHuggingFace(evaluated, texts=32 if model else 4)
-    return (ByEntries if "entries" in torch.load(file, weights_only=True) else ByFile)(Path(file), evaluated)
+    return ByFile(Path(file), evaluated) if file else ByHuggingFace(evaluated, texts=32 if model else 4)
+
+
+def entries_of(file: Path, vocab_size: int) -> list[Entry]:
+    """The entries of tt-metal's readiness check, or the second half of a text of tt_transformers' accuracy test.
+
+    In a file of tt_transformers, row i of top5_tokens has the five most likely successors of token i, best first.
+    """
+    contents = torch.load(file, weights_only=True)
+    if "reference_tokens" not in contents or "entries" in contents:
+        return load_entries(file, vocab_size)
+    ids = contents["reference_tokens"][0, :LONGEST].tolist()
+    half = len(ids) // 2
+    return [Entry(ForcedText(ids, half), contents["top5_tokens"][half - 1 : len(ids) - 1])]
 
 
 class ByFile:
     def __init__(self, file: Path, evaluated: EvaluatedModel):
-        self.reference = Reference.load(file, evaluated.config.vocab_size)
-        self.texts, self.longest = len(self.reference.texts()), len(self.reference.tokens)
-
-    def __call__(self, replicas) -> tuple[float, float, int]:
-        return agreement(replicas, self.reference)
-
-
-class ByEntries:
-    """A file of tt-metal's readiness check."""
-
-    def __init__(self, file: Path, evaluated: EvaluatedModel):
-        self.entries = readiness.load_entries(file, evaluated.config.vocab_size)
+        self.entries = entries_of(file, evaluated.config.vocab_size)
         self.texts, self.longest = len(self.entries), max(len(entry.text.ids) for entry in self.entries)
 
     def __call__(self, replicas) -> tuple[float, float, int]:
-        tokens, shares = readiness.agreement(replicas, self.entries)
+        tokens, shares = agreement(replicas, self.entries)
         return shares[1], shares[5], tokens
 
 

@@ -1,14 +1,14 @@
-"""Reference files have tt-metal's format. A position in a file is a position in the text."""
+"""What a model is compared with: a reference file, or Hugging Face's reading, a layer at a time."""
 
 import pytest
 import torch
+from qwen25_7b_lab.evaluation.readiness import agreement
 from qwen25_7b_lab.evaluation.reference import HuggingFace
 from qwen25_7b_lab.evaluation.texts import sample
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from tests.accuracy.reference_file import Reference, agreement
+from tests.accuracy.test_teacher_forcing import entries_of
 
 VOCAB = 1056
 
@@ -19,54 +19,14 @@ def tokens(tokenizer) -> list[int]:
     return sample(tokenizer.hf, SMALL_CHECKPOINT, None, count=1, prompt_length=20, steps=23).texts[0]
 
 
-@pytest.fixture(scope="module")
-def reference(hugging_face, tokens) -> Reference:
+def test_a_model_agrees_with_a_file_of_its_own_choices(replica, hugging_face, tokens, tmp_path):
+    """In the form of tt_transformers: row i is what follows token i. tests/accuracy reads it."""
     with torch.no_grad():
-        logits = hugging_face.model(torch.tensor([tokens])).logits[0]
-    return Reference(tokens, logits[:-1].topk(5).indices)
-
-
-def test_a_file_of_tt_metals_form_is_read(reference, tmp_path):
-    """Row i is what follows token i."""
-    contents = {"reference_tokens": torch.tensor([reference.tokens]), "top5_tokens": reference.top5}
-    torch.save(contents, tmp_path / "small.refpt")
-    loaded = Reference.load(tmp_path / "small.refpt", VOCAB)
-    assert loaded.tokens == reference.tokens and torch.equal(loaded.top5, reference.top5)
-
-
-def test_every_token_of_the_second_half_is_scored_once(reference):
-    texts = reference.texts()
-    n = len(reference.tokens)
-    judged = sorted(at for text in texts for at in range(text.prompt_length, len(text.ids) - 1))
-    assert judged == list(range(n // 2, n - 1))
-    assert all(text.ids == reference.tokens[: len(text.ids)] for text in texts), "what stands before a token is missing"
-
-
-def test_a_model_agrees_with_its_own_reference(replica, reference):
-    top1, top5, tokens = agreement([replica], reference)
-    assert tokens == len(reference.tokens) - 1 - len(reference.tokens) // 2 and top5 == 1 and top1 > 0.9
-    second_best = Reference(reference.tokens, reference.top5[:, [1, 0, 2, 3, 4]])
-    assert agreement([replica], second_best)[0] < 0.1
-
-
-ids = torch.arange(8)[None]
-five = torch.zeros(8, 5, dtype=torch.long)
-
-
-@pytest.mark.parametrize(
-    "contents, message",
-    [
-        (b"no torch file", "UnpicklingError"),
-        ({"reference_tokens": ids[0], "top5_tokens": five}, r"has \[8\] and \[8, 5\]"),
-        ({"reference_tokens": ids + VOCAB, "top5_tokens": five}, "another model"),
-    ],
-)
-def test_a_file_that_is_no_reference_is_refused(tmp_path, contents, message):
-    file = tmp_path / "some.refpt"
-    file.write_bytes(contents) if isinstance(contents, bytes) else torch.save(contents, file)
-    with pytest.raises(UserError, match=message) as refused:
-        Reference.load(file, VOCAB)
-    assert "some.refpt" in str(refused.value)
+        best = hugging_face.model(torch.tensor([tokens])).logits[0, :-1].topk(5).indices
+    for choices, least, most in ((best, 0.9, 1), (best[:, [1, 0, 2, 3, 4]], 0, 0.1)):  # and with the second best first
+        torch.save({"reference_tokens": torch.tensor([tokens]), "top5_tokens": choices}, tmp_path / "small.refpt")
+        count, shares = agreement([replica], entries_of(tmp_path / "small.refpt", VOCAB))
+        assert count == len(tokens) - len(tokens) // 2 and least <= shares[1] <= most and shares[5] == 1
 
 
 @pytest.mark.parametrize("recipe", [None, BFP8, PERFORMANCE], ids=str)

@@ -43,7 +43,7 @@ def stages(r: argparse.Namespace) -> tuple[Stage, ...]:
     record = (*python, "golden_mesh", "record", "--system", r.mesh, "--to", f"{r.out}/ops.pt", "-m")
     out, model = ("--out", f"{r.out}"), ("--model", f"{r.model or SMALL_CHECKPOINT}")
     sized = ("--size", r.size, *out)
-    text = ["tests/accuracy/test_small_checkpoint.py", "tests/perf/test_traced_steps.py"]
+    text = ["tests/splits/test_replicas.py", "tests/perf/test_traced_steps.py"]
     tiny = ()
     if r.size == "tiny":  # smaller machines have the other splits
         tiny = ("--size", "tiny", "--tp", f"{machine(r.mesh).row}", "-m", "not seven_b")
