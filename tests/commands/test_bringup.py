@@ -14,12 +14,9 @@ from golden_mesh.replay import difference
 from programs import run_python
 from qwen25_7b_lab.bringup import __main__ as command
 from qwen25_7b_lab.bringup import runner
-from qwen25_7b_lab.bringup.__main__ import main
 from qwen25_7b_lab.bringup.ops import variants
 from qwen25_7b_lab.bringup.report import write_report
 from qwen25_7b_lab.bringup.runner import Outcome, Stage, known_outcomes, run_stage, run_stages
-
-from models.demos.qwen25_7b.cli.command import status_of
 
 FOREVER = """
 import time
@@ -180,38 +177,6 @@ def test_two_edits_of_the_programs_are_two_states(tmp_path, monkeypatch):
         os.utime(tmp_path / "program.py", (0, 0))
         found.append(command._code())
     assert found[0] == found[2] != found[1]
-
-
-REFUSED = {
-    "another size": ([], {"size": "7b"}, "give another --out"),
-    "another mesh": ([], {"mesh": "N150"}, "(N150)"),
-    "another backend": ([], {"backend": "silicon"}, "(silicon)"),
-    "damaged": ([], '{"ops": {"verd', "outcomes.json: damaged"),
-    "of another version": ([], '{"ops": {"verdict": "green", "seconds": 1}}', "outcomes.json: damaged"),
-    "no reference": (["--reference", "/nonexistent"], "{}", "--reference /nonexistent"),
-    "no questions": (["--questions", "/nonexistent"], "{}", "--questions /nonexistent"),
-    "no model": (["--model", "."], "{}", "config.json"),
-    "no stage": (["--only", "dance"], "{}", "'dance' is not a stage; the stages are machine, ops, modules"),
-    "an empty stage": (["--only", ""], "{}", "'' is not a stage"),
-    "an empty first stage": (["--from", ""], "{}", "'' is not a stage"),
-    "no limit": (["--slower", "0"], "{}", "--slower"),
-    "a file": (["--out", __file__], "{}", "--out"),
-    "below a file": (["--out", f"{__file__}/x"], "{}", "--out"),
-    "no place": (["--out", "/proc/x"], "{}", "/proc/x"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_is_one_line_at_the_start(tmp_path, capsys, name):
-    options, kept, words = REFUSED[name]
-    argv = ["--mesh", "N300", "--backend", "golden", "--size", "tiny", "--out", f"{tmp_path}"]
-    if isinstance(kept, dict):
-        on = {"mesh": "N300", "backend": "golden mesh", "size": "tiny", "cards": []} | kept
-        kept = json.dumps({"ops": asdict(Outcome("green", 1, on=on))})
-    (tmp_path / "outcomes.json").write_text(kept)
-    assert status_of(lambda: main([*argv, *options])) == 2
-    error = capsys.readouterr().err
-    assert words in error and error.count("\n") == 1
 
 
 def test_no_time_where_the_traces_do_not_differ():

@@ -1,11 +1,16 @@
-"""How every command shows its lines and ends: an error of the user, a defect, a full disk, a closed pipe."""
+"""How every command shows its lines and ends: an error of the user, a defect, a full disk, a closed pipe, a signal.
+
+An interrupt prints one line. The status is 128 + the signal's number. Shielded code completes.
+"""
 
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from qwen25_7b_lab.evaluation import __main__ as evaluation
@@ -13,7 +18,33 @@ from qwen25_7b_lab.perf import __main__ as perf
 
 from models.demos.qwen25_7b.cli.terminal import complain, printable, say
 from models.demos.qwen25_7b.demo import demo
-from tests.commands.program import start
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import sys, os, time; sys.path.insert(0, {repository!r})
+from models.demos.qwen25_7b.cli import interrupt
+from models.demos.qwen25_7b.cli.command import run, status_of
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.cli.terminal import say
+
+def work():
+{body}
+
+run(lambda: status_of(work))
+"""
+
+
+def start(body: str, **options) -> subprocess.Popen:
+    """Start a process that runs `body` as a command, in its own process group, as a shell does.
+
+    options: of Popen.
+    """
+    indented = "\n".join(f"    {line}" for line in body.strip().splitlines())
+    source = PROGRAM.format(repository=f"{REPOSITORY}", body=indented)
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.Popen([sys.executable, "-c", source], **(pipes | {"env": environment} | options))
+
 
 QUIET = """
 from models.demos.qwen25_7b.cli.command import quiet_libraries
@@ -121,3 +152,45 @@ def test_help_ends_with_two_examples(program, capsys):
 def test_help_and_version_import_no_library(option):
     done = subprocess.run([sys.executable, "-c", QUICK, option], capture_output=True, text=True)
     assert done.returncode == 0 and ("--mesh" in done.stdout or "0.81.1" in done.stdout), done.stderr
+
+
+# Short sleeps: Python handles a signal that arrives just before a sleep at the sleep's end.
+SLEEP = "say('ready')\nfor _ in range(600): time.sleep(0.1)"
+CLOSE = """
+from models.demos.qwen25_7b.tt.mesh import shielded
+try:
+    say('ready'); time.sleep(60)
+finally:
+    with shielded():
+        time.sleep(0.5); say('closed')
+say('went on')
+"""
+
+
+def interrupt(process, number=signal.SIGINT) -> tuple[int, str, str]:
+    """Signal the process group, as a terminal does, once the program prints that it is ready.
+
+    Returns its status, its further output and its stderr.
+    """
+    assert process.stdout.readline() == "ready\n", process.stderr.read()
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    "body, number, status, out",
+    [
+        pytest.param(SLEEP, signal.SIGTERM, 143, "", id="a program that sleeps"),
+        pytest.param(CLOSE, signal.SIGINT, 130, "closed\n", id="a mesh is closed"),
+    ],
+)
+def test_an_interrupt_is_one_line(body, number, status, out):
+    assert interrupt(start(body), number) == (status, out, "interrupted\n")
+
+
+def test_a_signal_ignored_at_the_start_stays_ignored():
+    """nohup and scripts start background programs with signals ignored."""
+    body = "say('ready'); time.sleep(0.5); say('went on')"
+    process = start(body, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    assert interrupt(process) == (0, "went on\n", "")

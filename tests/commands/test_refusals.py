@@ -3,16 +3,19 @@
 A row is a command, the words of its line, and files of a stranger that lie there, where the row needs some.
 """
 
+import functools
 import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from qwen25_7b_lab.bringup.__main__ import main as bringup
+from qwen25_7b_lab.bringup.runner import Outcome
 from qwen25_7b_lab.evaluation.__main__ import main as evaluation
 from qwen25_7b_lab.perf.__main__ import main as perf
 from qwen25_7b_lab.quantize.__main__ import main as quantize
@@ -34,6 +37,7 @@ COMMANDS = {
     "bringup": bringup,
     "perf": perf,
 }
+SHORT = {"SMALL": f"{SMALL_CHECKPOINT}", "SELF": sys.executable, "TINY": "--mesh N300 --backend golden --size tiny"}
 OPTIONS = """
 demo --banana | --banana
 demo --mesh N200 | N200 ; N150, N300, N150x4, T3K
@@ -125,7 +129,21 @@ perf model --measured report.json --prefill 32 | leave out --prefill
 perf l1 --prefill 7 | --prefill must be 32 to 16384 rows, got 7
 perf l1 --cached-prefix | --cached-prefix needs --prefill
 demo --cache ~nobody-of-this-name/x | ~nobody-of-this-name/x
-bringup --size tiny --backend golden --out damaged | damaged
+bringup TINY --out damaged | outcomes.json: damaged
+bringup TINY --out older | outcomes.json: damaged
+bringup TINY --out 7b | give another --out
+bringup TINY --out N150 | (N150)
+bringup TINY --out silicon | (silicon)
+bringup TINY --out new --reference absent.refpt | --reference ; absent.refpt
+bringup TINY --out new --questions absent.jsonl | --questions ; absent.jsonl
+bringup TINY --out new --model folder | config.json
+bringup TINY --out new --only dance | 'dance' is not a stage; the stages are machine, ops, modules
+bringup TINY --out new --only '' | '' is not a stage
+bringup TINY --out new --from '' | '' is not a stage
+bringup TINY --out new --slower 0 | --slower
+bringup TINY --out notes.txt | --out
+bringup TINY --out notes.txt/x | --out
+bringup TINY --out /proc/x | /proc/x
 quantize --calibration long.txt --model SMALL --out damaged | damaged
 """
 # Every option that names a file, with a name that no file can have.
@@ -142,10 +160,10 @@ eval --out
 tasks --questions
 quantize --model SMALL --out new --calibration
 quantize --calibration long.txt --model SMALL --out
-bringup --size tiny --backend golden --out
-bringup --size tiny --backend golden --out new --reference
-bringup --size tiny --backend golden --out new --questions
-bringup --size tiny --backend golden --out new --model
+bringup TINY --out
+bringup TINY --out new --reference
+bringup TINY --out new --questions
+bringup TINY --out new --model
 perf models --config
 perf model --measured
 """
@@ -166,6 +184,8 @@ RECIPES = (
 )
 OPTIONS += "".join(f"demo --recipe recipe{i}.json | recipe{i}.json ; {words}\n" for i, (_, words) in enumerate(RECIPES))
 OPTIONS += "demo --recipe recipes/none.json | none.json: No such file\n"
+# Folder -> what an earlier bring-up ran on
+EARLIER = {"7b": {"size": "7b"}, "N150": {"mesh": "N150"}, "silicon": {"backend": "silicon"}}
 # What a program did not make stays: it would remove or overwrite these files.
 MAKE, VENV = (
     f"make --silent -f {ROOT}/Makefile -o .venv/ready",
@@ -203,8 +223,12 @@ ROWS = [[part.strip() for part in line.split("|")] for line in (OPTIONS + STRANG
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("user")
-    for folder in ("folder", "mine/unfinished", "damaged/unfinished"):
+    for folder in ("folder", "mine/unfinished", "damaged/unfinished", "older", *EARLIER):
         (place / folder).mkdir(parents=True)
+    (place / "older/outcomes.json").write_text('{"ops": {"verdict": "green", "seconds": 1}}')
+    for folder, other in EARLIER.items():
+        on = {"mesh": "N300", "backend": "golden mesh", "size": "tiny", "cards": []} | other
+        (place / folder / "outcomes.json").write_text(json.dumps({"ops": asdict(Outcome("green", 1, on=on))}))
     for file in ("outcomes.json", "unfinished/settings.json"):  # an earlier run's
         (place / "damaged" / file).write_text("[")
     for i, (content, _) in enumerate(RECIPES):
@@ -239,7 +263,7 @@ def refusal(place, monkeypatch, capfd, tmp_path):
     monkeypatch.chdir(place)
 
     def run(command: str) -> str:
-        name, *argv = shlex.split(command.replace("SMALL", f"{SMALL_CHECKPOINT}").replace("SELF", sys.executable))
+        name, *argv = shlex.split(functools.reduce(lambda text, short: text.replace(*short), SHORT.items(), command))
         before = tree(place)
         if name in COMMANDS:
             status = status_of(lambda: COMMANDS[name](argv))

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.config import BF16, QWEN25_7B, Recipe
-from models.demos.qwen25_7b.config.rope import rope_scaling_of
 from models.demos.qwen25_7b.reference.hf import random_weights
-from tests.families import hf_model
+from tests.families import YARN, hf_model
 from tests.metrics import compare
 from tests.pcc.bench import AttentionBench
 from tests.pcc.reference import Reference, stretched
@@ -33,7 +32,6 @@ KV8 = replace(BF16, name="bf16-kv8", kv_cache="bfloat8_b")
 # %.
 MOST = {BF16: 0.015, KV8: 0.03}
 APPROXIMATE = 0.025
-CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
 
 
 @lru_cache(maxsize=None)
@@ -105,7 +103,7 @@ def test_chunks_after_cached_prefixes(world, start=384):
 
 def test_a_step_with_yarn(mesh_device):
     """The table has YaRN's frequencies and attention factor."""
-    yarn = stretched(outlier_reference(), rope_scaling_of({"rope_scaling": CARD}))
+    yarn = stretched(outlier_reference(), YARN)
     world = AttentionBench(mesh_device, yarn, BF16, batch=2)
     positions = (1023, 300)
     case = world.reference.attention_step(0, positions)

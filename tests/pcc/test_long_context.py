@@ -4,13 +4,12 @@ Tested: a decode step, and a chunked prefill with a cached prefix.
 """
 
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.config.rope import rope_scaling_of
 from models.demos.qwen25_7b.plans.blocks import MAX_K_CHUNK
 from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD
+from tests.families import YARN
 from tests.pcc.bench import AttentionBench, assert_module
 from tests.pcc.reference import stretched
 
-CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
 START, TOKENS, CONTEXT = 33792, 100, 34048
 ROWS = 256  # so far from the beginning a batch has no fewer (engine/prefill_batch.py)
 PCC, CACHE_PCC = 0.999, 0.998
@@ -21,9 +20,7 @@ GAIN = 0.003 + -(-(START + TOKENS) // MAX_K_CHUNK) * LOSS_OF_A_CHUNK
 
 
 def test_a_prefill_and_a_step_beyond_32768_tokens(mesh_device, reference):
-    world = AttentionBench(
-        mesh_device, stretched(reference, rope_scaling_of({"rope_scaling": CARD})), BFP8, batch=1, context=CONTEXT
-    )
+    world = AttentionBench(mesh_device, stretched(reference, YARN), BFP8, batch=1, context=CONTEXT)
     i, attention = next(iter(world.attention.items()))
     case = world.reference.attention_continued(i, START, TOKENS)
     world.cache.fill(case.past)

@@ -1,16 +1,19 @@
 """Which outlier pairs of K's bias are centered, and the table that brings them back after the rotation.
 
+The other outlier pairs are scaled down to OUTLIER_NORM. An 8-bit cache then keeps their neighbors.
+
 tests/unit/test_transforms.py shows that attention does not change. tests/pcc/test_centered_keys.py shows what it gains.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from golden_mesh.rounding import round_to, to_block_float
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply_rotary_pos_emb
 
-from models.demos.qwen25_7b.config import QWEN25_7B
-from models.demos.qwen25_7b.config.rope import rope_scaling_of
+from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig
 from models.demos.qwen25_7b.plans.rotary_pairs import (
     MOST_LEFT,
     OUTLIER_NORM,
@@ -19,13 +22,14 @@ from models.demos.qwen25_7b.plans.rotary_pairs import (
     to_half_split,
     to_interleaved,
 )
+from models.demos.qwen25_7b.plans.slices import HeadNorm
 from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.rotary import centered_rows
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+from tests import families
 
-CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
-YARN = replace(QWEN25_7B, rope_scaling=rope_scaling_of({"rope_scaling": CARD}))
+YARN = replace(QWEN25_7B, rope_scaling=families.YARN)
 LONG = replace(QWEN25_7B, max_position_embeddings=131072)  # the base model, without YaRN
 PEAK = 228.0  # the longest pair of the 7B's K bias
 
@@ -45,20 +49,29 @@ def pairs(elements: torch.Tensor) -> list[int]:
     return first.nonzero().flatten().tolist()
 
 
-def test_all_outliers_of_the_small_checkpoint_and_of_the_7bs_slow_pairs_are_centered():
+def biases() -> dict[str, tuple[torch.Tensor, DecoderConfig]]:
+    """K's bias [KV heads * head_dim] of the layers with outliers, and the config."""
     checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
     slim = replace(QWEN25_7B, hidden_size=64, num_hidden_layers=1, vocab_size=64,
                    intermediate_size=32, bos_token_id=None, eos_token_ids=())  # fmt: skip
-    found = [
-        (checkpoint.config, checkpoint.tensor(f"model.layers.{i}.self_attn.k_proj.bias"))
+    of_small = {
+        f"small layer {i}": (checkpoint.tensor(f"model.layers.{i}.self_attn.k_proj.bias"), checkpoint.config)
         for i in checkpoint.config.centered_layers
-    ] + [(slim, random_weights(slim)["model.layers.0.self_attn.k_proj.bias"])]
-    for config, bias in found:
-        rope = config.centering_rope(0)
-        for head in bias.view(-1, config.head_dim):
-            outliers = head.float().view(2, -1).norm(dim=0) > OUTLIER_NORM
-            assert pairs(centered_pairs(head, rope)) == outliers.nonzero().flatten().tolist() != []
-            assert (key_divisors(head, rope) == 1).all(), "and no pair has to be scaled"
+    }
+    return of_small | {"7B": (random_weights(slim)["model.layers.0.self_attn.k_proj.bias"], slim)}
+
+
+BIASES = biases()
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_all_outliers_of_the_small_checkpoint_and_of_the_7bs_slow_pairs_are_centered(name):
+    bias, config = BIASES[name]
+    rope = config.centering_rope(0)
+    for head in bias.view(-1, config.head_dim):
+        outliers = head.float().view(2, -1).norm(dim=0) > OUTLIER_NORM
+        assert pairs(centered_pairs(head, rope)) == outliers.nonzero().flatten().tolist() != []
+        assert (key_divisors(head, rope) == 1).all(), "and no pair has to be scaled"
 
 
 @pytest.mark.parametrize("config", [QWEN25_7B, YARN, LONG], ids=["32k", "YaRN", "131k"])
@@ -110,3 +123,50 @@ def test_the_table_is_the_rotated_bias_less_the_bias_at_position_0(config):
     assert 0 < lengths.max() <= MOST_LEFT * factor * PEAK
     # Half a step of bfloat16, also of small values: a difference of float32 or bfloat16 would lose them.
     assert ((table.double() - right).abs() <= 2**-8 * right.abs() + 1e-9).all()
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_an_8_bit_cache_keeps_the_neighbors_of_outlier_pairs(name):
+    """The error of attention is less than half of the error without scaling.
+
+    Keys are random around the bias, rotated, in Hugging Face's half-split order.
+    """
+    bias, config = BIASES[name]
+    heads = bias.view(-1, config.head_dim)
+    divisors = torch.stack([key_divisors(head, None) for head in heads])[:, None]
+    generator = torch.Generator().manual_seed(0)
+    shape = config.num_key_value_heads, 256, config.head_dim
+    query, key, value = (torch.randn(shape, generator=generator) for _ in "qkv")
+    key = rotated(key + bias.float().view(-1, 1, config.head_dim), config)
+    query = rotated(query, config)
+
+    def error(divisors):
+        cached = to_half_split(to_block_float(to_interleaved(key / divisors), bits=7).float())
+        return (attention(query * divisors, cached, value) - exact).norm() / exact.norm()
+
+    attention = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
+    exact = attention(query, key, value)
+    with_them, without = error(divisors), error(torch.ones(1))
+    assert with_them < 0.5 * without, f"error {with_them:.4f}, without {without:.4f}"
+
+
+def rotated(x, config):
+    """Rotate x [heads, tokens, head_dim] in Hugging Face's order, token t at position t."""
+    rotation = Qwen2RotaryEmbedding(hf_config(config))(x, torch.arange(x.shape[1])[None])
+    return apply_rotary_pos_emb(x[None], x[None], *rotation)[0][0]
+
+
+def test_outliers_of_a_head_norm_leave_an_8_bit_cache_its_bits():
+    """Both norms change by powers of two, so that every score stays as it is."""
+    norms = {"k": torch.rand(128).add(0.5).bfloat16(), "q": torch.rand(128).add(0.5).bfloat16()}
+    norms["k"][[3, 40, 100]] *= 64
+    read = {f"{name}_norm": norm for name, norm in norms.items()}.__getitem__
+    q, k = (HeadNorm(f"{name}_norm", "k_norm", 128).read(read).flatten() for name in "qk")
+    assert (q * k).equal(to_interleaved(norms["q"]) * to_interleaved(norms["k"]))
+    plain = to_interleaved(norms["k"]) < 2
+    keys, errors = torch.randn(64, 128), []
+    for norm in (k, to_interleaved(norms["k"])):
+        exact = keys * norm.float()
+        off = (round_to(exact.bfloat16(), "bfloat8_b").float() - exact)[:, plain]
+        errors.append(float(off.norm() / exact[:, plain].norm()))
+    assert errors[0] < 0.015 < 0.05 < errors[1]

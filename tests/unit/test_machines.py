@@ -1,14 +1,20 @@
-"""Machines by name, the replicas that they hold, and the fabric that a Galaxy's cables allow."""
+"""Machines by name, the replicas that they hold, and the fabric that a Galaxy's cables allow.
+
+ParallelPlan puts every head, MLP column and token on a chip of a replica. All chips run one program.
+"""
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from programs import run_python
 from qwen25_7b_lab.evaluation.model import split_for
 
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES, machine
+from models.demos.qwen25_7b.plans.parallel_plan import TILE, ParallelPlan
 
 # A Galaxy whose cables do not close the rows and columns to rings. ttnn refuses its 4x8 chips on a ring's fabric.
 WITHOUT_TORUS = """
@@ -63,3 +69,68 @@ def test_a_requested_split_is_kept_or_refused():
     for kind, config, tp, message in (("N300", three, 2, "3 KV heads"), ("N300", QWEN25_7B, 4, "tp must divide 2")):
         with pytest.raises(UserError, match=message):
             split_for(config, kind, tp)
+
+
+TPS = (1, 2, 4, 8)
+
+
+def with_heads(heads: int, kv_heads: int):
+    return replace(QWEN25_7B, num_attention_heads=heads, num_key_value_heads=kv_heads)
+
+
+@pytest.mark.parametrize(
+    "tp, q_heads, kv_heads, mlp, vocab, qkv_width",
+    [
+        (1, 28, 4, 18944, 152064, 4608),
+        (2, 14, 2, 9472, 76032, 2304),
+        (4, 7, 1, 4736, 38016, 1152),
+        (8, 4, 1, 2368, 19008, 768),
+    ],
+)
+def test_the_7b_splits_as_the_design_says(tp, q_heads, kv_heads, mlp, vocab, qkv_width):
+    """The kernels were measured with these sizes. Only the eighth heads of tp 8 are padding."""
+    plan = ParallelPlan.make(QWEN25_7B, tp)
+    assert (plan.q_heads, plan.kv_heads, plan.mlp, plan.vocab) == (q_heads, kv_heads, mlp, vocab)
+    assert plan.qkv_width(128) == qkv_width
+    assert (tp * plan.mlp, tp * plan.vocab) == (18944, 152064)
+
+
+def test_eight_chips_share_four_kv_heads():
+    """Chips 2k and 2k+1 both hold KV head k. Its query heads split 4 + 3, plus a zero head."""
+    plan = ParallelPlan.make(QWEN25_7B, 8)
+    assert plan.kv_head_of == ((0,), (0,), (1,), (1,), (2,), (2,), (3,), (3,))
+    assert plan.q_head_of[:3] == ((0, 1, 2, 3), (4, 5, 6, None), (7, 8, 9, 10))
+    assert plan.q_head_of[7] == (25, 26, 27, None)
+
+
+@settings(deadline=None)
+@given(tp=st.sampled_from(TPS), kv_heads=st.sampled_from((1, 2, 4, 8, 16)), group=st.integers(1, 9))
+def test_every_query_head_is_once_on_a_chip_with_its_kv_head(tp, kv_heads, group):
+    plan = ParallelPlan.make(with_heads(kv_heads * group, kv_heads), tp)
+    placed = []
+    for queries, kvs in zip(plan.q_head_of, plan.kv_head_of, strict=True):
+        assert (len(queries), len(kvs)) == (plan.q_heads, plan.kv_heads)
+        for place, query in enumerate(queries):
+            if query is not None:
+                assert kvs[place // plan.group] == query // group
+                placed.append(query)
+    assert sorted(placed) == list(range(kv_heads * group))
+
+
+@settings(deadline=None)
+@given(tp=st.sampled_from(TPS), columns=st.integers(1, 40_000))
+def test_columns_are_whole_tiles_without_a_superfluous_tile(tp, columns):
+    plan = ParallelPlan.make(replace(QWEN25_7B, intermediate_size=columns), tp)
+    assert plan.mlp % TILE == 0
+    assert tp * plan.mlp >= columns > tp * (plan.mlp - TILE)
+
+
+@pytest.mark.parametrize("tp", [0, 3, 5, 16, -2])
+def test_a_number_of_chips_that_no_machine_has_is_refused(tp):
+    with pytest.raises(UserError, match=f"^tp must divide .*; got {tp}$"):
+        ParallelPlan.make(QWEN25_7B, tp)
+
+
+def test_kv_heads_that_the_chips_cannot_share_are_refused():
+    with pytest.raises(UserError, match="^tp must divide the model's 6 KV heads or be a multiple of them; got 4$"):
+        ParallelPlan.make(with_heads(12, 6), 4)

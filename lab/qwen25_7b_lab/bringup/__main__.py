@@ -57,7 +57,6 @@ def main(argv: list[str] | None = None) -> int:
                 f"--out {args.out}: its stage {name} ran on another machine, backend or size "
                 f"({', '.join(map(str, other))}); give another --out"
             )
-    args.out.mkdir(parents=True, exist_ok=True)
     every = stages(args)
     names = [stage.name for stage in every]
     given = args.only if args.first is None else args.first
@@ -65,6 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     for name in asked:
         if name not in names:
             raise UserError(f"{name!r} is not a stage; the stages are {', '.join(names)}")
+    args.out.mkdir(parents=True, exist_ok=True)
     again = asked if args.first is None else names[names.index(asked[0]) :]
     chosen = [stage for stage in every if stage.name in again or args.only is None]
     try:
