@@ -144,7 +144,8 @@ bringup TINY --out new --slower 0 | --slower
 bringup TINY --out notes.txt | --out
 bringup TINY --out notes.txt/x | --out
 bringup TINY --out /proc/x | /proc/x
-quantize --calibration long.txt --model SMALL --out damaged | damaged
+quantize --calibration long.txt --model SMALL --out damaged | settings.json: not JSON
+quantize --calibration long.txt --model SMALL --out other-settings | another ; formats
 """
 # Every option that names a file, with a name that no file can have.
 NO_FILE = """
@@ -223,8 +224,9 @@ ROWS = [[part.strip() for part in line.split("|")] for line in (OPTIONS + STRANG
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("user")
-    for folder in ("folder", "mine/unfinished", "damaged/unfinished", "older", *EARLIER):
+    for folder in ("folder", "mine/unfinished", "damaged/unfinished", "older", "other-settings/unfinished", *EARLIER):
         (place / folder).mkdir(parents=True)
+    (place / "other-settings/unfinished/settings.json").write_text('{"formats": ["gate"]}')
     (place / "older/outcomes.json").write_text('{"ops": {"verdict": "green", "seconds": 1}}')
     for folder, other in EARLIER.items():
         on = {"mesh": "N300", "backend": "golden mesh", "size": "tiny", "cards": []} | other

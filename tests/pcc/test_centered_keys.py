@@ -13,7 +13,7 @@ import torch
 from models.demos.qwen25_7b.config import BF16, QWEN25_7B, Recipe
 from models.demos.qwen25_7b.reference.hf import random_weights
 from tests.families import YARN, hf_model
-from tests.metrics import compare
+from tests.metrics import relative_error
 from tests.pcc.bench import AttentionBench
 from tests.pcc.reference import Reference, stretched
 
@@ -59,7 +59,7 @@ def world(request, mesh_device) -> AttentionBench:
 def assert_exact(world: AttentionBench, chips: list[torch.Tensor], expected: torch.Tensor, more=0.0):
     most = MOST[world.recipe] + more
     for actual in chips:
-        error = compare(actual, expected).relative_error
+        error = relative_error(actual, expected)
         assert error < most, f"error {error:.2%}, at most {most:.2%}"
 
 

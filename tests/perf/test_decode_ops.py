@@ -42,12 +42,11 @@ def device_operations(function) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def replica(mesh_device, size, queues) -> Replica:
+def replica(replica_of, mesh_device, size, queues) -> Replica:
     """The small checkpoint's; or of one layer of the 7B, with zeros for weights, as packing others takes seconds."""
-    how = dict(users=USERS, max_seq_len=128, traced=False, queues=queues)
     if size == "tiny":
-        source = Checkpoint.open(SMALL_CHECKPOINT)
-        return Replica.load(mesh_device, source, source.config, BFP8, **how)
+        return replica_of(USERS, 128, BFP8, traced=False)
+    how = dict(users=USERS, max_seq_len=128, traced=False, queues=queues)
     build = partial(constant_shard, mesh_device=mesh_device, centered=frozenset({0}))
     with patch("models.demos.qwen25_7b.engine.replica.packed_weights", return_value=build):
         return Replica.load(mesh_device, {}, cut("7B", layers=1), BFP8, **how)

@@ -27,7 +27,6 @@ from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from models.demos.qwen25_7b.weights.model_weights import builder
 
 USERS = 32
@@ -118,13 +117,10 @@ def vllm_step(model: QwenForCausalLM, request: dict, length: int) -> Callable[[]
 
 
 @pytest.mark.skipif(not traces_available(), reason="slow dispatch has no traces")
-def test_a_traced_step_leaves_the_host_idle(mesh_device, queues, host_alone):
-    checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
-    how = dict(users=32, max_seq_len=128, traced=True, queues=queues)
-    replica = Replica.load(mesh_device, checkpoint, checkpoint.config, BFP8, **how)
+def test_a_traced_step_leaves_the_host_idle(replica_of, host_alone):
+    replica = replica_of(USERS, 128, BFP8, traced=True)
     with host_alone():
         executed = {name: lines(step) for name, step in steps_of(replica).items()}
-    replica.close()
     assert all(0 < count <= LIMIT for count in executed.values()), executed
 
 

@@ -1,16 +1,21 @@
-"""The captured operations of a step are the launched ones, with the planned bytes."""
+"""The captured operations of a step are the launched ones, with the planned bytes; and their modeled times."""
 
+import json
 from collections import Counter
 
 import pytest
 from golden_mesh.graph.device_ops import Op
 from qwen25_7b_lab.perf.capture import Step, capture_step
+from qwen25_7b_lab.perf.commands import read_measured
 from qwen25_7b_lab.perf.plan_tables import hops, step_bytes
 from qwen25_7b_lab.perf.plan_tables import sent as sent_by
-from qwen25_7b_lab.perf.report import op_table
+from qwen25_7b_lab.perf.report import LABEL, op_table, step_report
 from qwen25_7b_lab.perf.step_model import StepModel, model_step
+from qwen25_7b_lab.prices.op_costs import DRAM
+from qwen25_7b_lab.prices.prices import ranged
 
 from models.demos.qwen25_7b.config import BFP8
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.model_table import ModelTable
@@ -99,7 +104,69 @@ def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(mesh_de
     assert sent == 2 * sent_by(all_reduce) * config.num_hidden_layers
 
 
-def modeled(step: Step, config, plan: ParallelPlan) -> StepModel:
+def modeled(step: Step, config, plan: ParallelPlan, **how) -> StepModel:
     planned = step_bytes(ModelTable(config, plan, BFP8, WORMHOLE), USERS, POSITION)
     weights = planned.weights - planned.padding
-    return model_step(step, weights=weights, chips=plan.tp, grid_cores=64, links=1, users=USERS, position=POSITION)
+    how |= dict(weights=weights, chips=plan.tp, grid_cores=64, links=1, users=USERS, position=POSITION)
+    return model_step(step, **how)
+
+
+def test_a_step_is_never_below_its_weights_and_its_parts_add_up(config, plan, step):
+    model = modeled(step, config, plan)
+    assert model.weights <= sum(row.count * row.work.needed for row in model.rows if row.work.streamed)
+    assert model.floor == pytest.approx(model.weights / DRAM) and model.seconds > model.floor
+    assert sum(model.parts().values()) == pytest.approx(model.seconds)
+
+
+@pytest.mark.parametrize(
+    "value, between, text",
+    [
+        (19.26, (0.776, 1.717), "19, 15 to 33"),
+        (131.0, (0.776, 1.717), "130, 100 to 220"),
+        (8.51, (0.776, 1.717), "8.5, 6.6 to 15"),
+        (0.0509, (1.717, 0.776), "0.051, 0.039 to 0.087"),
+        (5321.6, (0.58, 1.29), "5,300, 3,100 to 6,900"),
+        (99.7, (0.9, 1.0), "100, 90 to 100"),
+    ],
+)
+def test_a_figure_has_two_digits_and_its_range(value, between, text):
+    assert ranged(value, between) == text
+
+
+def report_file(folder, ops, size="7b", below="silicon"):
+    machine = [{"what": "below ttnn", "found": below, "assumed": "silicon"}]
+    file = folder / "report.json"
+    file.write_text(json.dumps({"size": size, "machine": machine, "ops": ops}))
+    return file
+
+
+def test_measured_operations_count_with_their_own_times(tmp_path, config, plan, step):
+    linear, attention = matmuls(step.layer)[0], next(op for op in step.layer if op.name == "SdpaDecode")
+    row = {"op": "ttnn.linear", "device_op": linear.key, "us": 100.0}
+    ignored = [
+        row | {"us": 1.0, "setting": "math_fidelity=LoFi"},
+        row | {"op": "ttnn.transformer.attention_decode", "device_op": attention.key},
+        row | {"device_op": linear.key.replace("bfloat8_b", "bfloat4_b")},
+    ]
+    measured = read_measured(report_file(tmp_path, [row, *ignored]))
+    before, after = (modeled(step, config, plan, measured=times) for times in ({}, measured))
+    changed = [b for a, b in zip(before.rows, after.rows) if a != b]
+    assert {b.op.key for b in changed} == {linear.key}
+    assert all(b.seconds == pytest.approx(b.count * 100e-6) for b in changed)
+    assert sum(after.parts().values()) == pytest.approx(after.seconds)
+
+
+@pytest.mark.parametrize("dims, below", [("tiny", "silicon"), ("7b", "golden mesh")])
+def test_times_that_are_not_the_7bs_on_silicon_are_refused(tmp_path, dims, below):
+    with pytest.raises(UserError, match=f"{dims} dims, below ttnn {below}"):
+        read_measured(report_file(tmp_path, [], dims, below))
+
+
+def test_every_block_says_that_it_is_modeled(config, plan, step):
+    model = modeled(step, config, plan)
+    text = step_report(model, title="a step", users=USERS, replicas=1, layers=config.num_hidden_layers)
+    blocks = text.split("\n\n")
+    sections = text.split("\n## ")
+    assert len(sections) == 3 and all(LABEL in section.splitlines()[0] for section in sections)
+    prose = [block for block in blocks if not block.startswith(("|", "#"))]
+    assert prose and all("modeled, not measured" in block for block in prose), prose

@@ -8,9 +8,7 @@ from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.engine.sampling import SamplingMode, gumbel
 from models.demos.qwen25_7b.plans.blocks import attention_tables
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.mesh import traces_available
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.caches import read_caches
 
 pytestmark = [
@@ -24,11 +22,9 @@ USERS = len(STARTS)
 
 
 @pytest.fixture(scope="module")
-def replicas(mesh_device, queues) -> dict[bool, Replica]:
+def replicas(replica_of, queues) -> dict[bool, Replica]:
     """A traced and an untraced replica over one model and its caches."""
-    checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
-    config, how = checkpoint.config, dict(users=USERS, max_seq_len=160, queues=queues)
-    traced = Replica.load(mesh_device, checkpoint, config, PERFORMANCE, traced=True, **how)
+    traced = replica_of(USERS, 160, PERFORMANCE, traced=True)
     return {True: traced, False: Replica(traced.model, traced.caches, traced=False, queues=queues)}
 
 

@@ -11,11 +11,8 @@ from golden_mesh.graph import sections
 from golden_mesh.graph.device_ops import Op, Tensor, operations, programs_in_graph
 from golden_mesh.graph.recorder import Recorder, recording
 from golden_mesh.mesh import dispatch
-from qwen25_7b_lab.perf.l1_map import l1_uses
-from qwen25_7b_lab.prices.collective_prices import collective_seconds
 from qwen25_7b_lab.prices.constants import Price
-from qwen25_7b_lab.prices.laws import GAP
-from qwen25_7b_lab.prices.op_costs import DRAM, Bound, Work, chips_of, work_of
+from qwen25_7b_lab.prices.op_costs import Bound, Work, chips_of, work_of
 from qwen25_7b_lab.prices.prices import Row
 from qwen25_7b_lab.prices.report import Section, report
 
@@ -144,18 +141,10 @@ def test_a_cache_update_touches_one_tile_row_of_each_user(work, golden):
 
 
 @pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
-def test_a_collective_has_the_measured_time_of_its_chips(launch, golden, name):
-    if golden.chips == 1:
-        pytest.skip("a collective needs several chips")
-    x = golden.full(1, 1, 1, 64, 1024)
-    op = launch(lambda: getattr(ttnn, name)(x, 3))
-    assert chips_of(op, 32) == golden.chips
-    row = Row.make(op, 3, links=1, chips=golden.chips, grid_cores=64)
-    whole = 64 * 1024 * 2 * (golden.chips if name == "all_gather" else 1)
-    alone = collective_seconds(name, golden.chips, "line", whole)
-    step = row.bound.kernel - alone  # what a call in a model's step takes more
-    assert 0 < step < 20e-6
-    assert row.seconds == pytest.approx(3 * (alone + step + 1e-6 * GAP))
+def test_the_chips_of_a_collective_are_seen_in_its_shapes(launch, golden, name):
+    if golden.chips > 1:
+        op = launch(lambda: getattr(ttnn, name)(golden.full(1, 1, 1, 64, 1024), 3))
+        assert chips_of(op, 32) == golden.chips
 
 
 def test_a_collective_without_a_measured_time_is_named():
@@ -169,20 +158,10 @@ def test_a_collective_without_a_measured_time_is_named():
     assert empty == "step: no device operation"
 
 
-def test_a_price_is_a_kernel_and_a_gap(launch, golden):
-    x = golden.full(1, 64, 256)
-    row = Row.make(launch(lambda: ttnn.relu(x)), 2, links=1, chips=1, grid_cores=64)
-    moved = 2 * 64 * 256 * 2
-    assert row.dram_bytes == 2 * moved
-    assert row.bound.price.kind == "unary"
-    assert row.seconds == pytest.approx(2e-6 * (row.bound.price.us + GAP))
-    assert row.floor == pytest.approx(2 * moved / DRAM)
-
-
 def test_an_operation_of_no_kind_has_no_row(launch, golden):
     op = launch(lambda: ttnn.cumsum(golden.full(1, 64, 256), dim=1))
-    row = Row.make(op, 1, links=1, chips=1, grid_cores=64)
-    assert row.bound.price is None and row.bound.source == "no rows"
+    row = Row.make(op, 3, links=1, chips=1, grid_cores=64)
+    assert row.bound.price is None and row.bound.source == "no rows" and row.dram_bytes == 3 * 2 * 16 * TILE
     assert row.bound.kernel > row.floor
     text = report([Section("step", 1, 1, (row,))], links=1, position=None)
     assert "Without a measured row: cumsum." in text and "with an error above" not in text
@@ -264,20 +243,6 @@ def test_the_readmes_example_prints_what_the_readme_states(python):
 def test_the_command_ends_with_the_programs_status(python):
     done = python("-m", "qwen25_7b_lab.perf", "run", "-c", "import ttnn; raise SystemExit(7)")
     assert done.returncode == 7 and "no device operation" in done.stdout
-
-
-def test_the_l1_of_each_operation_in_a_scope(golden):
-    """Tensors in L1 count. Those in DRAM do not, nor operations outside the scope."""
-    ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
-    x = golden.full(1, 32, 32 * 64)
-    ttnn.graph.track_function_start("layer")
-    first = ttnn.relu(x, memory_config=ttnn.L1_MEMORY_CONFIG)  # 64 tiles, one a core
-    ttnn.add(first, first, memory_config=ttnn.L1_MEMORY_CONFIG)
-    ttnn.graph.track_function_end()
-    ttnn.neg(x)
-    uses = list(l1_uses(ttnn.graph.end_graph_capture(), "layer"))
-    assert [(use.op, use.tensors) for use in uses] == [("Unary", TILE), ("BinaryNg", 2 * TILE)]
-    assert uses[0].lowest - uses[1].lowest == TILE, "the sum lies below"
 
 
 def test_the_table_for_tt_perf_report(tmp_path, python):

@@ -1,7 +1,6 @@
 """The tool on the small checkpoint: its output, its divergence, and refused inputs."""
 
 import filecmp
-import json
 from dataclasses import replace
 
 import pytest
@@ -16,7 +15,6 @@ from qwen25_7b_lab.rounded import round_model
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
-from models.demos.qwen25_7b.cli.command import status_of
 from models.demos.qwen25_7b.config import BF16, PERFORMANCE
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -160,29 +158,13 @@ def test_each_layer_has_its_own_formats(source, calibration, tmp_path):
             assert rounded(held, "bfloat4_b").equal(held) == in_four_bits, (layer, name)
 
 
-def refused(capsys, *arguments) -> str:
-    """Run the command, and return its error line."""
-    assert status_of(lambda: main([str(argument) for argument in arguments])) == 2
-    return capsys.readouterr().err.splitlines()[-1]
-
-
-def test_an_unfinished_run_with_other_settings_is_refused(capsys, calibration, tmp_path):
-    common = "--model", SMALL_CHECKPOINT, "--calibration", calibration, "--out", tmp_path / "out"
-    (tmp_path / "out" / "unfinished").mkdir(parents=True)
-    settings = tmp_path / "out" / "unfinished" / "settings.json"
-    settings.write_text(json.dumps({"formats": ["gate"]}))
-    error = refused(capsys, *common)
-    assert "another" in error and "formats" in error
-    settings.write_text("{")
-    assert "settings.json: not JSON" in refused(capsys, *common)
-
-
-def test_without_a_calibration_text_the_model_writes_one(capsys, tmp_path, monkeypatch):
+def test_without_a_calibration_text_the_model_writes_one(tmp_path, monkeypatch):
     """The text stands beside the output, and a second run takes it."""
     monkeypatch.setattr(calibration_module, "TOKENS", 12)
     common = "--model", SMALL_CHECKPOINT, "--steps", 0, "--tokens", 512, "--out", tmp_path / "out"
     main([f"{a}" for a in common])
     text = (tmp_path / "out.txt").read_text()
     assert len(text.split("\n\n")) >= 64 and (tmp_path / "out/config.json").is_file()
-    assert "exists" in refused(capsys, *common)
+    with pytest.raises(UserError, match="exists"):
+        main([f"{a}" for a in common])
     assert (tmp_path / "out.txt").read_text() == text

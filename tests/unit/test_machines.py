@@ -120,9 +120,11 @@ def test_every_query_head_is_once_on_a_chip_with_its_kv_head(tp, kv_heads, group
 @settings(deadline=None)
 @given(tp=st.sampled_from(TPS), columns=st.integers(1, 40_000))
 def test_columns_are_whole_tiles_without_a_superfluous_tile(tp, columns):
-    plan = ParallelPlan.make(replace(QWEN25_7B, intermediate_size=columns), tp)
-    assert plan.mlp % TILE == 0
-    assert tp * plan.mlp >= columns > tp * (plan.mlp - TILE)
+    """Of the MLP, and of a vocabulary: fine-tunes cut its padding off."""
+    config = replace(QWEN25_7B, intermediate_size=columns, vocab_size=columns, bos_token_id=None, eos_token_ids=())
+    plan = ParallelPlan.make(config, tp)
+    for width in (plan.mlp, plan.vocab):
+        assert width % TILE == 0 and tp * width >= columns > tp * (width - TILE)
 
 
 @pytest.mark.parametrize("tp", [0, 3, 5, 16, -2])

@@ -8,7 +8,6 @@ from qwen25_7b_lab.perf.published_models import (
     QWEN25,
     SHORTEST,
     SIZES,
-    SPLITS,
     context_contract,
     dram_for_model,
     largest_split,
@@ -19,7 +18,6 @@ from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, DecoderConfi
 from models.demos.qwen25_7b.files import read_json
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
-from models.demos.qwen25_7b.plans.decode_plan import lm_head_shards
 from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget
 from models.demos.qwen25_7b.plans.model_table import ModelTable
@@ -37,17 +35,6 @@ def test_a_1m_model_has_the_context_of_full_attention():
         "dual_chunk_attention_config": {"chunk_size": 262144, "local_size": 8192},
     }
     assert DecoderConfig.from_dict(million).context == 262144
-
-
-@pytest.mark.parametrize("tp", SPLITS)
-@pytest.mark.parametrize("vocab", [151646, 151665, 151936, 152064])
-def test_every_vocabulary_of_the_family_is_split(vocab, tp):
-    """151646 is the tokenizer's own length, 151665 with its added tokens: fine-tunes cut the padding off."""
-    config = replace(SIZES["1.5B"], vocab_size=vocab)
-    plan = ParallelPlan.make(config, tp)
-    assert 0 <= plan.vocab * tp - vocab < tp * 32
-    assert sum(width for _, width in lm_head_shards(plan.vocab, "bfloat8_b", WORMHOLE)) == plan.vocab
-    assert largest_split(config, BFP8, MACHINES["T3K"], tp)[0] == MAX_USERS
 
 
 @pytest.mark.parametrize("tp", [4, 8])

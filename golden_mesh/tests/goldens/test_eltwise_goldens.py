@@ -237,17 +237,6 @@ for loss in ("l1_loss", "mse_loss"):
 
 test_examples_in_float32 = examples(FLOAT32, globals(), dtype=ttnn.float32, special=True)
 
-# Ops of three tensors, or of two and a number.
-TERNARY = {
-    "addalpha": (lambda a, b, c: ttnn.addalpha(a, b, 2.5), lambda a, b, c: a + 2.5 * b),
-    "subalpha": (lambda a, b, c: ttnn.subalpha(a, b, 2.5), lambda a, b, c: a - 2.5 * b),
-    "addcmul": (lambda *t: ttnn.addcmul(*t, value=1.5), lambda a, b, c: a + 1.5 * b * c),
-    "addcdiv": (lambda *t: ttnn.addcdiv(*t, value=1.5), lambda a, b, c: a + 1.5 * b / c),
-    "mac": (ttnn.mac, lambda a, b, c: a * b + c),
-    "lerp": (ttnn.lerp, lambda a, b, c: a + c * (b - a)),
-    "snake_beta": (ttnn.snake_beta, lambda a, b, c: a + torch.sin(a * b) ** 2 / c),
-}
-
 
 @IN_BOTH_DTYPES
 def test_nextafter_is_the_next_number_of_the_dtype(chips, dtype):
