@@ -1,7 +1,8 @@
 """Hazards that show in a call's arguments: dtypes, memory configs and op configs."""
 
 import math
-from typing import Callable
+from functools import partial
+from typing import Callable, Optional
 
 import ttnn
 
@@ -9,6 +10,7 @@ from golden_mesh.hazards import meet
 from golden_mesh.registry import Golden
 
 Arguments = dict[str, object]  # parameter -> argument, for the arguments of the call
+What = Optional[str]  # of the call meets the hazard; None: nothing
 
 # Its topology is the fabric's, whatever the call says.
 BY_THE_FABRIC = {"ttnn.all_gather"}
@@ -21,16 +23,24 @@ DECODE = [
     for of in ("scaled_dot_product_attention", "flash_multi_latent_attention")
     for paged in ("", "paged_")
 ]
+NORMS = "ttnn.rms_norm ttnn.rms_norm_pre_all_gather ttnn.layer_norm_pre_all_gather".split()
 WIDE_ROW = 2048  # columns from which a sum of squares in bfloat16 is off by a per cent and more
 LINES = {ttnn.FabricConfig.FABRIC_1D, ttnn.FabricConfig.FABRIC_1D_NEIGHBOR_EXCHANGE}
+FLOATS_ALONE = {  # op -> dtypes that its kernel reads as floats, of ttnn 0.81.1
+    **dict.fromkeys(("ttnn.addalpha", "ttnn.subalpha", "ttnn.l1_loss", "ttnn.max_pool2d"), "INT32 UINT32 UINT16"),
+    "ttnn.addcdiv": "UINT32 UINT16",
+    **dict.fromkeys(("ttnn.cumsum", "ttnn.cumprod", "ttnn.moreh_cumsum", "ttnn.lerp"), "UINT16"),
+}
 
-CHECKS: dict[str, list[Callable[[str, Arguments], None]]] = {}
+CHECKS: dict[str, list[tuple[str, Callable[..., What]]]] = {}  # op -> hazard and check
 
 
-def checks(*ops: str) -> Callable:
-    def register(function: Callable) -> Callable:
+def checks(hazard: str, *ops: str) -> Callable:
+    """Register a check of these ops. It gets a call's arguments by name, and returns what of them meets the hazard."""
+
+    def register(function: Callable[..., What]) -> Callable:
         for op in ops:
-            CHECKS.setdefault(op, []).append(function)
+            CHECKS.setdefault(op, []).append((hazard, function))
         return function
 
     return register
@@ -44,11 +54,14 @@ def check(golden: Golden, given: Arguments) -> None:
         _kernel_config(op, config, given.values())
     if given.get("topology") == ttnn.Topology.Ring and op not in BY_THE_FABRIC:
         if not (op.startswith("ttnn.experimental.all_gather_async") and _composite(given)):
-            _ring(op)
+            fabric = ttnn.get_fabric_config()
+            if fabric in LINES:
+                meet("ring topology on a line's fabric", op, f"Topology.Ring, the fabric is {fabric.name}")
     if golden.family.startswith("eltwise"):
         _outer_dims(op, given)
-    for function in CHECKS.get(op, ()):
-        function(op, given)
+    for hazard, function in CHECKS.get(op, ()):
+        if what := function(**given):
+            meet(hazard, op, what)
 
 
 def _kernel_config(op: str, config, values) -> None:
@@ -71,12 +84,6 @@ def _composite(given: Arguments) -> bool:
     return tensor.layout == ttnn.ROW_MAJOR_LAYOUT or padded
 
 
-def _ring(op: str) -> None:
-    fabric = ttnn.get_fabric_config()
-    if fabric in LINES:
-        meet("ring topology on a line's fabric", op, f"Topology.Ring, the fabric is {fabric.name}")
-
-
 def _outer_dims(op: str, given: Arguments) -> None:
     """The kernels count the dims from -6 outward as one, which they can repeat as a whole only."""
     shapes = [list(v.shape) for v in given.values() if isinstance(v, ttnn.Tensor) and len(v.shape) > 5]
@@ -85,97 +92,86 @@ def _outer_dims(op: str, given: Arguments) -> None:
         meet("broadcast at dim -6 beyond rank 6", op, f"shapes {shapes}")
 
 
-@checks("ttnn.gather")
-def _wide_rows(op: str, given: Arguments) -> None:
-    tensor, index = given["input"], given["index"]
-    if _in_rows(tensor) and index.shape[given["dim"]] > WIDEST_GATHER:
-        meet("gather of wide rows", op, f"index {list(index.shape)} along dim {given['dim']}")
+@checks("gather of wide rows", "ttnn.gather")
+def _wide_rows(input, index, dim, **_) -> What:
+    if _in_rows(input) and index.shape[dim] > WIDEST_GATHER:
+        return f"index {list(index.shape)} along dim {dim}"
 
 
-@checks("ttnn.pad")
-def _padded_with_a_float32(op: str, given: Arguments) -> None:
-    tensor, value = given["input_tensor"], [v for v in given.values() if type(v) in (int, float)]
-    one_core = given.get("use_multicore") is False
-    if tensor.dtype == ttnn.float32 and any(value) and (_in_rows(tensor) or one_core):
-        meet("pad of float32", op, f"{list(tensor.shape)} with {value[0]}")
+@checks("pad of float32", "ttnn.pad")
+def _padded_with_a_float32(input_tensor, use_multicore=None, **others) -> What:
+    value = [v for v in others.values() if type(v) in (int, float)]
+    if input_tensor.dtype == ttnn.float32 and any(value) and (_in_rows(input_tensor) or use_multicore is False):
+        return f"{list(input_tensor.shape)} with {value[0]}"
 
 
-@checks("ttnn.slice")
-def _unaligned_column(op: str, given: Arguments) -> None:
+@checks("slice from an unaligned column", "ttnn.slice")
+def _unaligned_column(input_tensor, **given) -> What:
     """A row that begins at an unaligned column is read with the bytes before it. In the last of the places that are
     read together, its end lies over the kernel's counters, which say when rows are to be left out.
     """
     names = ("slice_start", "starts"), ("slice_end", "ends"), ("slice_step", "steps")
     start, end, step = (next((given[n] for n in pair if n in given), None) for pair in names)
-    tensor = given["input_tensor"]
-    memory, whole = tensor.memory_config(), list(tensor.shape)
-    if isinstance(start, ttnn.Tensor) or None in (start, end) or set(step or [1]) != {1}:
-        return
-    if memory.is_sharded():
-        return
+    memory, whole = input_tensor.memory_config(), list(input_tensor.shape)
+    if isinstance(start, ttnn.Tensor) or None in (start, end) or set(step or [1]) != {1} or memory.is_sharded():
+        return None
     ranges = [range(n)[slice(*at)] for n, *at in zip(whole, start, end)]
     shape, column = list(map(len, ranges)), ranges[-1].start
     aligned = 32 if memory.buffer_type == ttnn.BufferType.DRAM else 16
-    size = 2 if tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else tensor.element_size()
-    grid = tensor.device().compute_with_storage_grid_size()
+    size = 2 if input_tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else input_tensor.element_size()
     row, before = shape[-1] * size, column * size % aligned
-    rows = -(-math.prod(shape[:-1]) // (grid.x * grid.y))  # of a core
+    rows = -(-math.prod(shape[:-1]) // _cores_of(input_tensor))  # of a core
     stride, place = (-(-row // unit) * unit for unit in (aligned, 2 * aligned))
     places = -(-rows // 32) * 32
     together = [n for n in range(1, SLICED_AT_ONCE // max(stride, 1) + 1) if places % n == 0]
     count = max(together, default=1)
     over = (count - 1) * stride + row + before > count * place
     if before and over and rows >= 2 * count and shape[1:-1] != whole[1:-1]:
-        meet("slice from an unaligned column", op, f"{whole} to {shape} from column {column}")
+        return f"{whole} to {shape} from column {column}"
 
 
-@checks("ttnn.conv2d", "ttnn.conv1d")
-def _partial_sums(op: str, given: Arguments) -> None:
-    config = given.get("compute_config")
-    wide = config is not None and (config.packer_l1_acc or config.fp32_dest_acc_en)
-    if given.get("dtype") == ttnn.bfloat8_b and not wide:
-        meet("convolution to bfloat8_b", op, "dtype=DataType.BFLOAT8_B")
+@checks("convolution to bfloat8_b", "ttnn.conv2d", "ttnn.conv1d")
+def _partial_sums(dtype=None, compute_config=None, **_) -> What:
+    wide = compute_config is not None and (compute_config.packer_l1_acc or compute_config.fp32_dest_acc_en)
+    if dtype == ttnn.bfloat8_b and not wide:
+        return "dtype=DataType.BFLOAT8_B"
 
 
-@checks("ttnn.broadcast")
-def _to_other_memory(op: str, given: Arguments) -> None:
-    tensor, memory = given["input_tensor"], given.get("memory_config")
-    if memory is not None and memory != tensor.memory_config():
-        meet("broadcast to other memory", op, f"{_placed(tensor)}, the result in {memory}")
+@checks("broadcast to other memory", "ttnn.broadcast")
+def _to_other_memory(input_tensor, memory_config=None, **_) -> What:
+    if memory_config is not None and memory_config != input_tensor.memory_config():
+        return f"{_placed(input_tensor)}, the result in {memory_config}"
 
 
-@checks("ttnn.linear")
-def _bias(op: str, given: Arguments) -> None:
-    bias, weight = given.get("bias"), given["input_tensor_b"].memory_config()
+@checks("interleaved bias of a DRAM-sharded linear", "ttnn.linear")
+def _bias(input_tensor_b, bias=None, **_) -> What:
+    weight = input_tensor_b.memory_config()
     in_banks = weight.is_sharded() and weight.buffer_type == ttnn.BufferType.DRAM
     if bias is None or not in_banks or bias.memory_config().is_sharded():
-        return
+        return None
     if weight.shard_spec.shape[1] > ttnn.TILE_SIZE:  # one tile a bank: both layouts are equal
-        meet("interleaved bias of a DRAM-sharded linear", op, f"bias {list(bias.shape)} is interleaved")
+        return f"bias {list(bias.shape)} is interleaved"
 
 
 @checks(
+    "multicast matmul of wider bank shards",
     "ttnn.matmul",
     "ttnn.linear",
     "ttnn.addmm",
     "ttnn.experimental.all_gather_matmul_async",
     "ttnn.experimental.matmul_reduce_scatter_async",
 )
-def _bank_shards(op: str, given: Arguments) -> None:
+def _bank_shards(program_config=None, bias=None, **given) -> What:
     """Weight and bias. Without a program config the library chooses a 2D multicast, too, or refuses DRAM's shards."""
     weight = next(given[name] for name in ("input_tensor_b", "weight_tensor", "mat2_tensor") if name in given)
-    program = given.get("program_config")
-    if not isinstance(program, (ttnn.MatmulMultiCoreReuseMultiCastProgramConfig, type(None))) or not _in_banks(weight):
-        return
-    banks = weight.device().dram_grid_size().x
-    for name, tensor in ("weight", weight), ("bias", given.get("bias")):
+    multicast = isinstance(program_config, (ttnn.MatmulMultiCoreReuseMultiCastProgramConfig, type(None)))
+    for name, tensor in (("weight", weight), ("bias", bias)) if multicast and _in_banks(weight) else ():
         if tensor is not None and _in_banks(tensor):
-            tiles, shard = (
-                n // ttnn.TILE_SIZE for n in (tensor.padded_shape[-1], tensor.memory_config().shard_spec.shape[1])
-            )
+            columns = tensor.padded_shape[-1], tensor.memory_config().shard_spec.shape[1]
+            tiles, shard = (n // ttnn.TILE_SIZE for n in columns)
+            banks = tensor.device().dram_grid_size().x
             if shard != -(-tiles // banks):
-                what = f"{name} of {tiles} tiles of columns in shards of {shard} on {banks} banks"
-                meet("multicast matmul of wider bank shards", op, what)
+                return f"{name} of {tiles} tiles of columns in shards of {shard} on {banks} banks"
 
 
 def _in_banks(tensor: ttnn.Tensor) -> bool:
@@ -185,44 +181,41 @@ def _in_banks(tensor: ttnn.Tensor) -> bool:
     return in_dram and memory.memory_layout == ttnn.TensorMemoryLayout.WIDTH_SHARDED
 
 
-@checks("ttnn.all_reduce", "ttnn.reduce_scatter")
-def _block_sharded(op: str, given: Arguments) -> None:
-    tensor = given["input_tensor"]
-    if tensor.memory_config().memory_layout != ttnn.TensorMemoryLayout.BLOCK_SHARDED:
-        return
-    if op == "ttnn.all_reduce":
-        meet("all-reduce of a block-sharded tensor", op, _placed(tensor))
-    if given.get("memory_config") is None:
-        meet("reduce-scatter of a block-sharded tensor", op, f"{_placed(tensor)}, no memory_config")
+@checks("all-reduce of a block-sharded tensor", "ttnn.all_reduce")
+def _block_sharded(input_tensor, **_) -> What:
+    if input_tensor.memory_config().memory_layout == ttnn.TensorMemoryLayout.BLOCK_SHARDED:
+        return _placed(input_tensor)
 
 
-@checks("ttnn.experimental.all_reduce_async")
-def _through_a_smaller_buffer(op: str, given: Arguments) -> None:
-    tensor, buffer = given["input_tensor"], given.get("buffer_tensor")
-    if isinstance(buffer, ttnn.Tensor) and tensor.buffer_page_size() > buffer.buffer_page_size():
-        what = f"{tensor.dtype.name} {list(tensor.shape)} through {buffer.dtype.name} {list(buffer.shape)}"
-        meet("all_reduce_async through a smaller buffer", op, what)
+@checks("reduce-scatter of a block-sharded tensor", "ttnn.reduce_scatter")
+def _scattered(input_tensor, memory_config=None, **_) -> What:
+    if memory_config is None and (what := _block_sharded(input_tensor)):
+        return f"{what}, no memory_config"
 
 
-@checks(
-    "ttnn.rms_norm",
-    "ttnn.layer_norm",
-    "ttnn.rms_norm_pre_all_gather",
-    "ttnn.layer_norm_pre_all_gather",
-    "ttnn.experimental.dit_rms_norm_unary_fused",
-)
-def _wide_row(op: str, given: Arguments) -> None:
-    """Only layer_norm has a float32 dest by default. A shard's part of a row is a sum of its own."""
-    config = given.get("compute_kernel_config")
-    if op == "ttnn.layer_norm" if config is None else config.fp32_dest_acc_en:
-        return
-    width = given["input_tensor"].shape[-1]
-    part = getattr(given.get("program_config"), "block_w", 0) * ttnn.TILE_SIZE or width
+@checks("all_reduce_async through a smaller buffer", "ttnn.experimental.all_reduce_async")
+def _through_a_smaller_buffer(input_tensor, buffer_tensor=None, **_) -> What:
+    x, buffer = input_tensor, buffer_tensor
+    if isinstance(buffer, ttnn.Tensor) and x.buffer_page_size() > buffer.buffer_page_size():
+        return f"{x.dtype.name} {list(x.shape)} through {buffer.dtype.name} {list(buffer.shape)}"
+
+
+@checks("sum of a wide row in a bfloat16 dest", *NORMS, "ttnn.experimental.dit_rms_norm_unary_fused")
+def _wide_row(input_tensor, compute_kernel_config=None, program_config=None, wide_by_default=False, **_) -> What:
+    """A shard's part of a row is a sum of its own."""
+    if wide_by_default if compute_kernel_config is None else compute_kernel_config.fp32_dest_acc_en:
+        return None
+    width = input_tensor.shape[-1]
+    part = getattr(program_config, "block_w", 0) * ttnn.TILE_SIZE or width
     if min(part, width) >= WIDE_ROW:
-        meet("sum of a wide row in a bfloat16 dest", op, f"a row of {width}, no fp32_dest_acc_en")
+        return f"a row of {width}, no fp32_dest_acc_en"
+
+
+checks("sum of a wide row in a bfloat16 dest", "ttnn.layer_norm")(partial(_wide_row, wide_by_default=True))
 
 
 @checks(
+    "typecast to bfloat4_b",
     "ttnn.typecast",
     "ttnn.to_memory_config",
     "ttnn.to_layout",
@@ -234,62 +227,64 @@ def _wide_row(op: str, given: Arguments) -> None:
     "ttnn.interleaved_to_sharded",
     "ttnn.sharded_to_interleaved",
 )
-def _to_four_bits(op: str, given: Arguments) -> None:
+def _to_four_bits(**given) -> What:
     tensor, *wanted = given.values()
     if tensor.dtype != ttnn.bfloat4_b and any(value is ttnn.bfloat4_b for value in wanted):
-        meet("typecast to bfloat4_b", op, f"{tensor.dtype.name} {list(tensor.shape)} to BFLOAT4_B")
+        return f"{tensor.dtype.name} {list(tensor.shape)} to BFLOAT4_B"
 
 
-@checks(*(op for op in DECODE if "paged" in op))
-def _keys_beyond_the_table(op: str, given: Arguments) -> None:
-    config, table = given.get("program_config"), given["page_table_tensor"]
-    tokens = table.shape[-1] * given["input_tensor_k"].shape[2]
-    if config is not None and config.k_chunk_size > tokens:
-        what = f"k_chunk_size {config.k_chunk_size}, page table of {table.shape[-1]} blocks, {tokens} tokens"
-        meet("chunk of keys beyond the page table", op, what)
+@checks("chunk of keys beyond the page table", *(op for op in DECODE if "paged" in op))
+def _keys_beyond_the_table(input_tensor_k, page_table_tensor, program_config=None, **_) -> What:
+    blocks = page_table_tensor.shape[-1]
+    tokens = blocks * input_tensor_k.shape[2]
+    if program_config is not None and program_config.k_chunk_size > tokens:
+        return f"k_chunk_size {program_config.k_chunk_size}, page table of {blocks} blocks, {tokens} tokens"
 
 
-@checks(*DECODE)
-def _mask_of_users(op: str, given: Arguments) -> None:
-    mask = given.get("attn_mask")
-    if mask is not None and mask.shape[1] > 1:
-        meet("decode mask with users in its second dim", op, f"attn_mask {list(mask.shape)}")
+@checks("decode mask with users in its second dim", *DECODE)
+def _mask_of_users(attn_mask=None, **_) -> What:
+    if attn_mask is not None and attn_mask.shape[1] > 1:
+        return f"attn_mask {list(attn_mask.shape)}"
 
 
-@checks(*DECODE)
-def _chunk_of_keys(op: str, given: Arguments) -> None:
-    config, keys = given.get("program_config"), given["input_tensor_k"]
-    chunk = None if config is None else config.k_chunk_size
-    if keys.device().arch().name == HANGS and chunk != 128:
-        meet("chunks of keys on a Blackhole", op, "no program_config" if config is None else f"k_chunk_size {chunk}")
-    if chunk == 0 and given.get("sliding_window_size") and "paged" not in op:
-        meet("sliding window with k_chunk_size 0", op, f"a window of {given['sliding_window_size']}")
+@checks("chunks of keys on a Blackhole", *DECODE)
+def _chunk_of_keys(input_tensor_k, program_config=None, **_) -> What:
+    chunk = None if program_config is None else program_config.k_chunk_size
+    if input_tensor_k.device().arch().name == HANGS and chunk != 128:
+        return "no program_config" if program_config is None else f"k_chunk_size {chunk}"
 
 
-@checks("ttnn.addcmul", "ttnn.addcdiv", "ttnn.where", "ttnn.lerp", "ttnn.mac", "ttnn.snake_beta")
-def _rows_to_another_dtype(op: str, given: Arguments) -> None:
-    inputs, out = list(given.values())[:3], given.get("output_tensor")
-    if out is None or not all(isinstance(x, ttnn.Tensor) and x.dtype == ttnn.bfloat16 for x in inputs):
-        return
+@checks("sliding window with k_chunk_size 0", *(op for op in DECODE if "paged" not in op))
+def _window(program_config=None, sliding_window_size=None, **_) -> What:
+    if program_config is not None and program_config.k_chunk_size == 0 and sliding_window_size:
+        return f"a window of {sliding_window_size}"
+
+
+@checks(
+    "row broadcast to another dtype", *"ttnn.addcmul ttnn.addcdiv ttnn.where ttnn.lerp ttnn.mac ttnn.snake_beta".split()
+)
+def _rows_to_another_dtype(output_tensor=None, **given) -> What:
+    inputs = list(given.values())[:3]
+    if output_tensor is None or not all(isinstance(x, ttnn.Tensor) and x.dtype == ttnn.bfloat16 for x in inputs):
+        return None
     heights, widths = ({x.shape[dim] if len(x.shape) > -dim - 1 else 1 for x in inputs} for dim in (-2, -1))
-    if 1 in heights and len(heights) > 1 and len(widths) == 1 and out.dtype != ttnn.bfloat16:
-        meet("row broadcast to another dtype", op, f"{[list(x.shape) for x in inputs]} to {out.dtype.name}")
+    if 1 in heights and len(heights) > 1 and len(widths) == 1 and output_tensor.dtype != ttnn.bfloat16:
+        return f"{[list(x.shape) for x in inputs]} to {output_tensor.dtype.name}"
 
 
-@checks("ttnn.tilize_with_val_padding")
-def _tiles_of_padding(op: str, given: Arguments) -> None:
+@checks("tiles of padding alone", "ttnn.tilize_with_val_padding")
+def _tiles_of_padding(input_tensor, output_tensor_shape, **_) -> What:
     """Wide rows are read in blocks of columns, one after another on many cores."""
-    tensor, shape = given["input_tensor"], list(given["output_tensor_shape"])
-    grid = tensor.device().compute_with_storage_grid_size()
+    shape, all_cores = list(output_tensor_shape), _cores_of(input_tensor)
     width, height = shape[-1] // ttnn.TILE_SIZE, shape[-2] // ttnn.TILE_SIZE
-    if tensor.memory_config().is_sharded() or not _in_rows(tensor):
-        return
+    if input_tensor.memory_config().is_sharded() or not _in_rows(input_tensor):
+        return None
     rows = math.prod(shape[:-1]) // ttnn.TILE_SIZE
-    block, cores = _block_of_columns(width, height, grid.x * grid.y)
+    block, cores = _block_of_columns(width, height, all_cores)
     in_blocks = width > 32 and (height > 32 or width > height)
-    in_blocks &= -(-rows // -(-rows // (grid.x * grid.y))) < cores
-    if (in_blocks or width > ROW_IN_L1) and (width - 1) // block * block * ttnn.TILE_SIZE >= tensor.shape[-1]:
-        meet("tiles of padding alone", op, f"{list(tensor.shape)} to {shape}")
+    in_blocks &= -(-rows // -(-rows // all_cores)) < cores
+    if (in_blocks or width > ROW_IN_L1) and (width - 1) // block * block * ttnn.TILE_SIZE >= input_tensor.shape[-1]:
+        return f"{list(input_tensor.shape)} to {shape}"
 
 
 def _block_of_columns(width: int, height: int, cores: int) -> tuple[int, int]:
@@ -301,72 +296,81 @@ def _block_of_columns(width: int, height: int, cores: int) -> tuple[int, int]:
     return side, count
 
 
-@checks("ttnn.max", "ttnn.min")
-def _partial_tile(op: str, given: Arguments) -> None:
-    tensor = given["input_tensor"]
-    if tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) and tensor.shape[-1] % ttnn.TILE_SIZE:
-        meet("extreme of a partial tile in bfloat8_b", op, f"{tensor.dtype.name} {list(tensor.shape)}")
+@checks("extreme of a partial tile in bfloat8_b", "ttnn.max", "ttnn.min")
+def _partial_tile(input_tensor, **_) -> What:
+    if input_tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) and input_tensor.shape[-1] % ttnn.TILE_SIZE:
+        return f"{input_tensor.dtype.name} {list(input_tensor.shape)}"
 
 
-@checks("ttnn.transpose")
-def _transposed(op: str, given: Arguments) -> None:
-    tensor = given["input_tensor"]
-    rank = len(tensor.shape)
-    if {given[name] % rank for name in ("dim1", "dim2")} == {rank - 1, rank - 2}:
-        _height_shards(op, tensor, given.get("memory_config"))
-
-
-@checks("ttnn.permute")
-def _permuted(op: str, given: Arguments) -> None:
-    """Of shards a permutation that begins with the batch is a chain of transposes."""
-    dims = [*given["dims"]]
-    rank = len(dims)
-    if (rank < 4 or rank == 4 and dims[0] % rank == 0) and dims[-1] % rank != rank - 1:
-        _height_shards(op, given["input_tensor"], given.get("memory_config"))
-
-
-@checks("ttnn.matmul", "ttnn.linear")
-def _transposed_first(op: str, given: Arguments) -> None:
-    if given.get("transpose_a"):
-        _height_shards(op, given["input_tensor_a"], None)
-
-
-def _height_shards(op: str, tensor: ttnn.Tensor, memory: ttnn.MemoryConfig | None) -> None:
+def _height_shards(tensor: ttnn.Tensor, memory: ttnn.MemoryConfig | None) -> What:
     by_height = tensor.memory_config().memory_layout == ttnn.TensorMemoryLayout.HEIGHT_SHARDED
     if by_height and (memory or tensor.memory_config()).buffer_type == ttnn.BufferType.L1:
-        meet("transpose of height shards in L1", op, _placed(tensor))
+        return _placed(tensor)
 
 
-@checks("ttnn.experimental.rotary_embedding_llama_fused_qk")
-def _cos_beside_q_and_k(op: str, given: Arguments) -> None:
+@checks("transpose of height shards in L1", "ttnn.transpose")
+def _transposed(input_tensor, dim1, dim2, memory_config=None, **_) -> What:
+    rank = len(input_tensor.shape)
+    if {dim1 % rank, dim2 % rank} == {rank - 1, rank - 2}:
+        return _height_shards(input_tensor, memory_config)
+
+
+@checks("transpose of height shards in L1", "ttnn.permute")
+def _permuted(input_tensor, dims, memory_config=None, **_) -> What:
+    """Of shards a permutation that begins with the batch is a chain of transposes."""
+    rank, first, last = len(dims), dims[0], dims[-1]
+    if (rank < 4 or rank == 4 and first % rank == 0) and last % rank != rank - 1:
+        return _height_shards(input_tensor, memory_config)
+
+
+@checks("transpose of height shards in L1", "ttnn.matmul", "ttnn.linear")
+def _transposed_first(input_tensor_a, transpose_a=False, **_) -> What:
+    return _height_shards(input_tensor_a, None) if transpose_a else None
+
+
+@checks("rotary cos and sin on other cores", "ttnn.experimental.rotary_embedding_llama_fused_qk")
+def _cos_beside_q_and_k(**given) -> What:
     q, k, *tables = list(given.values())[:5]
-    _on_cores(op, tables, [core for x in (q, k) for core in _cores_in_order(x)])
+    return _on_cores(tables, [*_cores_in_order(q), *_cores_in_order(k)])
 
 
-@checks("ttnn.experimental.rotary_embedding_llama")
-def _cos_beside_x(op: str, given: Arguments) -> None:
+@checks("rotary cos and sin on other cores", "ttnn.experimental.rotary_embedding_llama")
+def _cos_beside_x(is_decode_mode=False, **given) -> What:
     x, *tables = list(given.values())[:4]
-    if given.get("is_decode_mode"):
-        _on_cores(op, tables, _cores_in_order(x))
+    return _on_cores(tables, _cores_in_order(x)) if is_decode_mode else None
 
 
-def _on_cores(op: str, tables: list, cores: list) -> None:
+def _on_cores(tables: list, cores: list) -> What:
     for name, table in zip(("cos", "sin", "the matrix"), tables):
         if table.memory_config().is_sharded() and _cores_in_order(table)[: len(cores)] != cores:
-            meet("rotary cos and sin on other cores", op, f"{name} on {len(_cores_in_order(table))} cores")
+            return f"{name} on {len(_cores_in_order(table))} cores"
 
 
 def _cores_in_order(tensor: ttnn.Tensor) -> list[tuple[int, int]]:
     spec = tensor.memory_config().shard_spec
-    by_rows = spec is None or spec.orientation == ttnn.ShardOrientation.ROW_MAJOR
-    return [] if spec is None else [(c.x, c.y) for c in ttnn.corerange_to_cores(spec.grid, row_wise=by_rows)]
+    return [] if spec is None else _cores(spec, spec.orientation == ttnn.ShardOrientation.ROW_MAJOR)
 
 
-@checks("ttnn.experimental.paged_fill_cache")
-def _page_table_in_tiles(op: str, given: Arguments) -> None:
+@checks("page table in tiles", "ttnn.experimental.paged_fill_cache")
+def _page_table_in_tiles(**given) -> What:
     table = list(given.values())[2]
-    if not _in_rows(table):
-        meet("page table in tiles", op, f"page table {list(table.shape)} in TILE layout")
+    return None if _in_rows(table) else f"page table {list(table.shape)} in TILE layout"
+
+
+def _read_as_floats(dtypes: str, dtype=None, **given) -> What:
+    tensor = next((value for value in given.values() if isinstance(value, ttnn.Tensor)), None)
+    if tensor is not None and dtype is None and tensor.dtype.name in dtypes.split():
+        return f"tensors of {tensor.dtype.name}"
+
+
+for op, dtypes in FLOATS_ALONE.items():
+    checks("integers in a kernel of floats", op)(partial(_read_as_floats, dtypes))
+
+
+@checks("floor_div of integers", "ttnn.floor_div")
+def _floor_div(**given) -> What:
+    dtypes = [v.dtype for v in given.values() if isinstance(v, ttnn.Tensor)]
+    return "two INT32 tensors" if dtypes == [ttnn.int32] * 2 else None
 
 
 def check_narrow(whole: ttnn.Tensor, view: ttnn.Tensor, start: int) -> None:
@@ -384,8 +388,14 @@ def check_narrow(whole: ttnn.Tensor, view: ttnn.Tensor, start: int) -> None:
         meet("narrowed shards in another order", "ttnn.narrow", f"{len(cores)} cores from core {first} on")
 
 
-def _cores(spec: ttnn.ShardSpec) -> list[tuple[int, int]]:
-    return [(core.x, core.y) for core in ttnn.corerange_to_cores(spec.grid, row_wise=True)]
+def _cores(spec: ttnn.ShardSpec, by_rows: bool = True) -> list[tuple[int, int]]:
+    return [(core.x, core.y) for core in ttnn.corerange_to_cores(spec.grid, row_wise=by_rows)]
+
+
+def _cores_of(tensor: ttnn.Tensor) -> int:
+    """How many cores of its chip compute."""
+    grid = tensor.device().compute_with_storage_grid_size()
+    return grid.x * grid.y
 
 
 def _in_rows(tensor: ttnn.Tensor) -> bool:

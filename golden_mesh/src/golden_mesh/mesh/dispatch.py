@@ -11,7 +11,6 @@ from typing import Callable, Iterable
 
 import ttnn
 
-import golden_mesh.hazards.integers  # noqa: F401 (it registers its checks)
 from golden_mesh import switches
 from golden_mesh.errors import GoldenError, missing
 from golden_mesh.hazards import checks as hazard_checks

@@ -82,7 +82,7 @@ def install(stand_ins: dict[str, StandIn]) -> None:
         if id(door.function) in operations:
             replaced[id(door.function)] = operations[id(door.function)]
         elif door.name in stand_ins:
-            stand_in = replaced[id(door.function)] = _standing_in(door.function, stand_ins[door.name])
+            stand_in = replaced[id(door.function)] = standing_in(door.function, stand_ins[door.name])
             if isinstance(door.owner, type):
                 setattr(door.owner, door.name.split(".")[-1], stand_in)
         elif takes_or_gives_tensors(door) and door.name not in PLAIN:
@@ -115,12 +115,19 @@ def _put_refusal(door: Door, replaced: dict[int, Callable]) -> None:
         setattr(door.owner, door.name.split(".")[-1], staticmethod(refusal) if is_static else refusal)
 
 
-def _standing_in(real: Callable, stand_in: StandIn) -> Callable:
+def standing_in(real: Callable, stand_in: StandIn) -> Callable:
     @functools.wraps(real)
     def function(*args, **kwargs):
         return stand_in(real, *args, **kwargs)
 
     return function
+
+
+def for_values(stand_in: StandIn) -> StandIn:
+    """The stand-in, but in a block without values the library's function alone."""
+    return lambda real, *args, **kwargs: (
+        stand_in(real, *args, **kwargs) if switches.current.values else real(*args, **kwargs)
+    )
 
 
 def refusing(real: Callable, name: str) -> Callable:

@@ -21,6 +21,7 @@ known again when it has no marks left. The mark is NaN, so writing a NaN counts 
 from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple, Optional
 
 import torch
@@ -234,7 +235,7 @@ class GoldenMemory:
         for device in devices:
             self._entry(device, slot).padding = None  # unknown after the op
         value = self._entry(devices[0], slot).value
-        if value.numel() != _volume(slot.shape):
+        if value.numel() != prod(slot.shape):
             raise GoldenError(f"an op writes in place into {slot}, which is only some rows of what lies there")
         if self._holders[_storage(value)] != len(members) or not value.is_contiguous():
             value = value.clone(memory_format=torch.contiguous_format)
@@ -310,24 +311,24 @@ def _as_view(value: torch.Tensor, slot: Slot, padding: float | None) -> torch.Te
     - also the rows and columns that pad a tile: `padding`. None: unknown, so NaN (0 for integers) here, anything on
       a chip.
     """
-    if value.numel() == _volume(slot.shape):
+    if value.numel() == prod(slot.shape):
         return value.reshape(slot.shape)
     if value.dim() >= 2 and len(slot.shape) >= 2 and value.shape[-1] == slot.shape[-1]:
         matrices = value.reshape(-1, *value.shape[-2:])
-        if slot.shape[-2] < matrices.shape[1] and matrices.shape[0] == _volume(slot.shape[:-2]):
+        if slot.shape[-2] < matrices.shape[1] and matrices.shape[0] == prod(slot.shape[:-2]):
             return matrices[:, : slot.shape[-2]].reshape(slot.shape)
         rows = matrices.shape[1]
         held = -(-slot.shape[-2] // TILE) * TILE  # rows of the slot's tiles
-        if rows % held == 0 and matrices.shape[0] * (rows // held) == _volume(slot.shape[:-2]):
+        if rows % held == 0 and matrices.shape[0] * (rows // held) == prod(slot.shape[:-2]):
             tiles = matrices.reshape(-1, held, matrices.shape[2])
             return tiles[:, : slot.shape[-2]].reshape(slot.shape)
     if value.dim() >= 2 and len(slot.shape) >= 2:
         matrices, new = value.reshape(-1, *value.shape[-2:]), slot.shape[-2:]
         same_tiles = all(to <= n <= -(-to // TILE) * TILE for n, to in zip(matrices.shape[1:], new))
-        if same_tiles and len(matrices) == _volume(slot.shape[:-2]):
+        if same_tiles and len(matrices) == prod(slot.shape[:-2]):
             return matrices[:, : new[0], : new[1]].reshape(slot.shape)  # an op wrote into the padding
         fits = (to in (n, -(-n // TILE) * TILE) for n, to in zip(matrices.shape[1:], new))
-        if all(fits) and len(matrices) == _volume(slot.shape[:-2]):
+        if all(fits) and len(matrices) == prod(slot.shape[:-2]):
             below, right = (to - n for n, to in zip(matrices.shape[1:], new))
             unknown = torch.nan if value.is_floating_point() else 0
             filled = unknown if padding is None else padding
@@ -340,15 +341,8 @@ def _as_view(value: torch.Tensor, slot: Slot, padding: float | None) -> torch.Te
 
 def _same_tiles(value: torch.Tensor, slot: Slot) -> bool:
     """Whether the slot differs from `value` at most in its outer dimensions."""
-    return tuple(value.shape[-2:]) == slot.shape[-2:] and value.numel() == _volume(slot.shape)
+    return tuple(value.shape[-2:]) == slot.shape[-2:] and value.numel() == prod(slot.shape)
 
 
 def _storage(value: torch.Tensor) -> int:
     return value.untyped_storage()._cdata
-
-
-def _volume(shape: tuple[int, ...]) -> int:
-    volume = 1
-    for extent in shape:
-        volume *= extent
-    return volume

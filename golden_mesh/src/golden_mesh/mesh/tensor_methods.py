@@ -5,17 +5,15 @@ on a device.
 """
 
 import ctypes
-import functools
 from typing import Callable
 
 import ttnn
 
-from golden_mesh import switches
 from golden_mesh.errors import GoldenError, GoldenMeshError
 from golden_mesh.mesh import dispatch, doors, meshes
 from golden_mesh.mesh.arguments import on_device
 from golden_mesh.mesh.dispatch import slot_of, traces
-from golden_mesh.mesh.transfer import fetch, fetch_for_torch, known_padding, move, send
+from golden_mesh.mesh.transfer import fetch, from_device, known_padding, move, send, to_torch
 
 # Describe a tensor and its place.
 PLAIN = frozenset(
@@ -32,10 +30,6 @@ HOST_ONLY = frozenset("host_buffer pad pad_to_tile unpad unpad_from_tile".split(
 
 def _read(real, self, *args, **kwargs):
     return real(fetch(self) if on_device(self) else self, *args, **kwargs)
-
-
-def _to_torch(real, self, *args, **kwargs):
-    return real(fetch_for_torch(self) if on_device(self) else self, *args, **kwargs)
 
 
 def _to_torch_with_padded_shape(real, self):
@@ -62,10 +56,6 @@ def _repr(real, self):
         f"device_id: {chip}, {ttnn.MeshCoordinate(place)}\n{real(shard)}"
         for chip, place, shard in zip(slot.devices, slot.coordinates, shards, strict=True)
     )
-
-
-def _cpu(real, self, *args, **kwargs):
-    return fetch(self) if on_device(self) else real(self, *args, **kwargs)
 
 
 def _to(real, self, *args, **kwargs):
@@ -113,14 +103,14 @@ def _init(real, self, *args, **kwargs):
 METHODS: dict[str, Callable] = {
     "__init__": _init,
     "__repr__": _repr,
-    "cpu": _cpu,
+    "cpu": from_device,
     "deallocate": _deallocate,
     "item": _read,
     "reshape": _reshape,
     "to": _to,
     "to_list": _read,
     "to_numpy": _read,
-    "to_torch": _to_torch,
+    "to_torch": to_torch,
     "to_torch_with_padded_shape": _to_torch_with_padded_shape,
 }
 
@@ -129,19 +119,9 @@ def install() -> None:
     _let_python_construct(ttnn.Tensor)
     for name, real in list(vars(ttnn.Tensor).items()):
         if name in METHODS:
-            setattr(ttnn.Tensor, name, _method(real, METHODS[name]))
+            setattr(ttnn.Tensor, name, doors.standing_in(real, doors.for_values(METHODS[name])))
         elif hasattr(real, "__nb_signature__") and name not in PLAIN | HOST_ONLY:
             setattr(ttnn.Tensor, name, doors.refusing(real, f"Tensor.{name}"))
-
-
-def _method(real: Callable, ours: Callable) -> Callable:
-    @functools.wraps(real)
-    def method(self, *args, **kwargs):
-        if not switches.current.values:
-            return real(self, *args, **kwargs)
-        return ours(real, self, *args, **kwargs)
-
-    return method
 
 
 def _let_python_construct(kind: type) -> None:

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh import switches
 from golden_mesh.arithmetic.block_floats import BlockFloats
 from golden_mesh.errors import GoldenError, missing
 from golden_mesh.hazards import checks as hazard_checks
@@ -156,7 +155,8 @@ def _packed(value: torch.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
     )
 
 
-def move(real: Callable, tensor: ttnn.Tensor, device: ttnn.MeshDevice, memory_config, **options) -> ttnn.Tensor:
+@handles("ttnn.to_device")
+def move(real: Callable, tensor: ttnn.Tensor, device: ttnn.MeshDevice, memory_config=None, **options) -> ttnn.Tensor:
     """Move `tensor` to the device.
 
     A tensor that is on a device already stays unchanged, whatever the arguments ask for, as in the library.
@@ -174,11 +174,6 @@ def from_torch(real, tensor, dtype=None, *, device=None, memory_config=None, spe
     host = real(tensor, dtype, spec=spec, memory_config=memory_config, **options)
     where = memory_config or (spec.memory_config if spec else None)
     return move(ttnn.to_device, host, device, where)
-
-
-@handles("ttnn.to_device")
-def to_device(real, tensor, device, memory_config=None, **options):
-    return move(real, tensor, device, memory_config, **options)
 
 
 @handles("ttnn.from_device")
@@ -314,24 +309,15 @@ def _aggregate(real, tensor, composer):
     return real(fetch(tensor) if on_device(tensor) else tensor, composer)
 
 
-def _with_values(stand_in: Callable) -> Callable:
-    """Wrap `stand_in`: without values the library's own function runs alone."""
-    return lambda real, *args, **kwargs: (stand_in if switches.current.values else _alone)(real, *args, **kwargs)
-
-
-def _alone(real, *args, **kwargs):
-    return real(*args, **kwargs)
-
-
 def _refuse_overlapped(real, *args, **kwargs):
     """The tensors are parts of objects that do not show them, so their values cannot be put in."""
     raise missing("ttnn._ttnn.tensor.dump_overlapped_tensors")
 
 
 STAND_INS = {
-    "tensor.load_tensor_flatbuffer": _with_values(_load),
-    "tensor.dump_tensor_flatbuffer": _with_values(_dump),
-    "tensor.dump_overlapped_tensors": _with_values(_refuse_overlapped),
-    "multi_device.distribute_tensor": _with_values(_distribute),
-    "multi_device.aggregate_tensor": _with_values(_aggregate),
+    "tensor.load_tensor_flatbuffer": _load,
+    "tensor.dump_tensor_flatbuffer": _dump,
+    "tensor.dump_overlapped_tensors": _refuse_overlapped,
+    "multi_device.distribute_tensor": _distribute,
+    "multi_device.aggregate_tensor": _aggregate,
 }

@@ -13,13 +13,10 @@ from golden_mesh.mesh import dispatch, doors, meshes, tensor_methods, transfer
 from golden_mesh.mesh.dispatch import traces
 from golden_mesh.start.overlay import expect_dispatch
 
-# Functions of the library that compute tensors and are no registered operations: door -> name.
-UNREGISTERED = {
-    "operations.conv.prepare_conv_weights": "ttnn.prepare_conv_weights",
-    "operations.conv.prepare_conv_bias": "ttnn.prepare_conv_bias",
-    "operations.conv.prepare_conv_transpose2d_weights": "ttnn.prepare_conv_transpose2d_weights",
-    "operations.conv.prepare_conv_transpose2d_bias": "ttnn.prepare_conv_transpose2d_bias",
-}
+# Functions of operations.conv that compute tensors and are no registered operations.
+UNREGISTERED = (
+    "prepare_conv_weights prepare_conv_bias prepare_conv_transpose2d_weights prepare_conv_transpose2d_bias".split()
+)
 
 
 def install(directory: Path) -> None:
@@ -31,13 +28,8 @@ def install(directory: Path) -> None:
     _start_mpi(directory)
     dispatch.OPERATION.__call__ = dispatch.call
     tensor_methods.install()
-    doors.install(
-        transfer.STAND_INS
-        | _unregistered_operations()
-        | _mesh_functions()
-        | _sub_device_functions()
-        | _trace_functions()
-    )
+    transfers = {door: doors.for_values(stand_in) for door, stand_in in transfer.STAND_INS.items()}
+    doors.install(transfers | _unregistered_operations() | _mesh_functions() | _trace_functions())
 
 
 def _unregistered_operations() -> dict[str, doors.StandIn]:
@@ -46,7 +38,7 @@ def _unregistered_operations() -> dict[str, doors.StandIn]:
     def through_dispatch(name: str) -> doors.StandIn:
         def stand_in(real, *args, **kwargs):
             operation = dispatch.OPERATION(
-                python_fully_qualified_name=name,
+                python_fully_qualified_name=f"ttnn.{name}",
                 function=real,
                 preprocess_golden_function_inputs=None,
                 golden_function=None,
@@ -58,23 +50,26 @@ def _unregistered_operations() -> dict[str, doors.StandIn]:
 
         return stand_in
 
-    return {door: through_dispatch(name) for door, name in UNREGISTERED.items()}
+    return {f"operations.conv.{name}": through_dispatch(name) for name in UNREGISTERED}
 
 
 def _start_mpi(directory: Path) -> None:
     """Start Open MPI with our directory as TMPDIR: it leaves a folder there."""
-    before = os.environ.get("TMPDIR")
+    before = {"TMPDIR": os.environ["TMPDIR"]} if "TMPDIR" in os.environ else {}
     os.environ["TMPDIR"] = f"{directory}"
     try:
         ttnn.init_distributed_context()
     finally:
         del os.environ["TMPDIR"]
-        if before is not None:
-            os.environ["TMPDIR"] = before
+        os.environ.update(before)
 
 
 def _mesh_functions() -> dict[str, doors.StandIn]:
-    """Stand-ins for opening and closing a mesh. The values of a closed mesh are dropped."""
+    """Stand-ins for opening and closing a mesh, and for sub-devices. The values of a closed mesh are dropped.
+
+    Sub-devices decide only where programs run and what waits for them. The library crashes on a mock when a manager is
+    loaded: it keeps its one sub-device of all cores.
+    """
 
     def opening(real, *args, **kwargs):
         configs = [v for v in (*args, *kwargs.values()) if isinstance(v, ttnn._ttnn.device.DispatchCoreConfig)]
@@ -95,7 +90,15 @@ def _mesh_functions() -> dict[str, doors.StandIn]:
         for mesh in closing.values() if isinstance(closing, dict) else [closing]:
             dispatch.forget_mesh(meshes.closed(mesh))
 
+    def load(real, mesh, sub_device_manager_id):
+        meshes.check_open(mesh)
+        dispatch.sub_devices_loaded = True
+
     return {
+        "multi_device.MeshDevice.load_sub_device_manager": load,
+        "multi_device.MeshDevice.set_sub_device_stall_group": lambda real, mesh, sub_device_ids: meshes.check_open(
+            mesh
+        ),
         "multi_device.open_mesh_device": opening,
         "device.open_device": opening,
         "device.CreateDevice": opening,
@@ -104,25 +107,6 @@ def _mesh_functions() -> dict[str, doors.StandIn]:
         "device.close_device": closing,
         "device.CloseDevice": closing,
         "device.CloseDevices": closing,
-    }
-
-
-def _sub_device_functions() -> dict[str, doors.StandIn]:
-    """Stand-ins for sub-devices, which decide only where programs run and what waits for them.
-
-    The library crashes on a mock when a manager is loaded. It keeps its one sub-device of all cores.
-    """
-
-    def load(real, mesh, sub_device_manager_id):
-        meshes.check_open(mesh)
-        dispatch.sub_devices_loaded = True
-
-    def stall(real, mesh, sub_device_ids):
-        meshes.check_open(mesh)
-
-    return {
-        "multi_device.MeshDevice.load_sub_device_manager": load,
-        "multi_device.MeshDevice.set_sub_device_stall_group": stall,
     }
 
 
