@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-FROM_ENVIRONMENT = "auto"
-
 
 def pytest_addoption(parser):
     group = parser.getgroup("golden mesh")
@@ -69,11 +67,9 @@ def pytest_load_initial_conftests(early_config):
 def _system(name: str) -> str:
     from golden_mesh.start.systems import named
 
-    if name != FROM_ENVIRONMENT:
-        return named(name)
-    if "MESH_DEVICE" not in os.environ:
+    if name == "auto" and "MESH_DEVICE" not in os.environ:
         raise pytest.UsageError("--golden auto: MESH_DEVICE is not set: name a system")
-    return named(os.environ["MESH_DEVICE"])
+    return named(os.environ["MESH_DEVICE"] if name == "auto" else name)
 
 
 def pytest_configure(config):

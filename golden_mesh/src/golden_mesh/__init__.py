@@ -114,10 +114,8 @@ def _keep_freed_memory() -> None:
     """Let glibc keep what torch frees. Else each value of a MB is fresh memory, which the kernel clears: a fifth of a
     prefill.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
-    if mallopt is not None:
-        for option, size in ((M_TRIM_THRESHOLD, 512 << 20), (M_MMAP_THRESHOLD, 32 << 20)):
-            mallopt(option, size)
+    for option, size in ((M_TRIM_THRESHOLD, 512 << 20), (M_MMAP_THRESHOLD, 32 << 20)):
+        ctypes.CDLL(None).mallopt(option, size)
 
 
 def _prepare(system: str) -> Path:
@@ -125,9 +123,7 @@ def _prepare(system: str) -> Path:
     from golden_mesh.start import scratch
     from golden_mesh.start.overlay import make_environment
 
-    inherited = os.path.dirname(
-        os.environ.get("TT_METAL_RUNTIME_ROOT", "")
-    )  # set by a golden mesh that started this process
+    inherited = os.path.dirname(os.environ.get("TT_METAL_RUNTIME_ROOT", ""))  # of a golden mesh that started this one
     directory = scratch.make()
     here = scratch.shell_safe(directory)
     try:
@@ -135,10 +131,6 @@ def _prepare(system: str) -> Path:
         os.environ.pop("TT_METAL_SIMULATOR", None)  # ttnn would open the simulator that it names
     except OSError as error:
         raise scratch.unusable(error) from error
-    if "torch._inductor.runtime.cache_dir_utils" in sys.modules:  # transformers was imported, so torch has made one
-        from torch._inductor.runtime.cache_dir_utils import default_cache_dir
-
-        scratch.remove_at_exit_if_empty(default_cache_dir())
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     for name in ("TORCHINDUCTOR_CACHE_DIR", "HOME"):  # without a HOME the import of ttnn crashes

@@ -47,13 +47,9 @@ def environment(given: Namespace, inherited: dict[str, str]) -> dict[str, str]:
 def _observer(given: Namespace) -> list:
     """The module that sitecustomize.py starts, and its arguments. Files lie where the command was given."""
     if given.command == "compare":
-        files = _absolute(given.json), _absolute(given.html)
+        files = [path and f"{path.absolute()}" for path in (given.json, given.html)]
         return ["golden_mesh.compare.report", given.below, *files, given.what_if]
-    return ["golden_mesh.replay.record", _absolute(given.to)]
-
-
-def _absolute(path: Path | None) -> str | None:
-    return str(path.absolute()) if path else None
+    return ["golden_mesh.replay.record", f"{given.to.absolute()}", given.command == "record"]
 
 
 def interpreter_options(command: list[str], arguments: int) -> list[str]:
@@ -75,29 +71,25 @@ def run(given: Namespace, python: Sequence[str]) -> NoReturn:
     os.execve(sys.executable, [sys.executable, *python, *given.program], environment(given, dict(os.environ)))
 
 
+def recorded(given: Namespace, python: Sequence[str], to: Path) -> int:
+    """Run `given.program` in a child process that records it. Returns its exit status."""
+    here = environment(Namespace(**vars(given) | {"to": to}), dict(os.environ))
+    status = subprocess.run([sys.executable, *python, *given.program], env=here).returncode
+    if not to.exists():
+        raise GoldenMeshError("the program ran no device operation outside of a trace: nothing was recorded")
+    return status
+
+
 def cases(given: Namespace, python: Sequence[str]) -> NoReturn:
     """Record `given.program`, and write its operations as a pytest file. Exits with the program's status."""
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder, "ops.pt")
-        recording = Namespace(**vars(given) | {"command": "record", "to": record})
-        here = environment(recording, dict(os.environ))
-        here["GOLDEN_MESH_OBSERVER"] = json.dumps(["golden_mesh.replay.record", f"{record}", False])  # says nothing
-        status = subprocess.run([sys.executable, *python, *given.program], env=here).returncode
-        if not record.exists():
-            raise GoldenMeshError("the program ran no device operation outside of a trace: there are no cases")
+        status = recorded(given, python, record)
         program = Path(given.program[-1] if given.program[0] == "-c" else given.program[0]).name
         words = ["-m", "golden_mesh.replay.cases", f"{record}", f"{given.to.absolute()}", program]
         other = environment(parse(["--system", given.system, *words]), dict(os.environ))
         written = subprocess.run([sys.executable, *words], env=other).returncode
     sys.exit(status or written)
-
-
-def record_and_replay(given: Namespace, python: Sequence[str]) -> NoReturn:
-    """Record `given.program` on a golden mesh, then run its operations on what ttnn opens without one."""
-    subprocess.run([sys.executable, *python, *given.program], env=environment(given, dict(os.environ)))
-    if not given.to.exists():
-        raise GoldenMeshError("the program ran no device operation outside of a trace: there is nothing to replay")
-    replay([f"{given.to}", "--calls", "0", "--json", f"{given.replay}"])
 
 
 def replay(arguments: list[str], system: str | None = None) -> NoReturn:
@@ -116,6 +108,7 @@ def command() -> NoReturn:
     arguments = sys.argv[1:]
     try:
         given = parse(arguments)
+        python = interpreter_options(sys.orig_argv, len(arguments))
         if given.command == "doctor":
             from golden_mesh.start.doctor import report
 
@@ -123,11 +116,12 @@ def command() -> NoReturn:
             sys.exit()
         if given.command == "replay":
             replay(arguments[1:], given.system)
-        if given.command == "record" and given.replay:
-            record_and_replay(given, interpreter_options(sys.orig_argv, len(arguments)))
+        if given.command == "record" and given.replay:  # on what ttnn opens without a golden mesh
+            recorded(given, python, given.to)
+            replay([f"{given.to}", "--calls", "0", "--json", f"{given.replay}"])
         if given.command == "cases":
-            cases(given, interpreter_options(sys.orig_argv, len(arguments)))
-        run(given, interpreter_options(sys.orig_argv, len(arguments)))
+            cases(given, python)
+        run(given, python)
     except GoldenMeshError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(_REFUSED)

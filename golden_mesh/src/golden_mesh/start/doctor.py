@@ -1,9 +1,9 @@
 """golden-mesh --doctor: the installed ttnn, and the parts of it that the golden mesh does not know."""
 
-import operator
 import platform
 import textwrap
 from collections.abc import Sequence
+from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -27,9 +27,11 @@ def report(programs: Sequence[Path] = ()) -> list[str]:
         f"systems: {', '.join(golden_mesh.SYSTEMS)}",
     ]
     from golden_mesh.hazards import HAZARDS
+    from golden_mesh.mesh.doors import refused
 
-    known = _listing("calls that a chip gets wrong (HAZARDS.md)", HAZARDS)
-    lines += _operations() + _doors() + known
+    lines += _operations()
+    lines += _listing("functions that refuse tensors on a device", refused)
+    lines += _listing("calls that a chip gets wrong (HAZARDS.md)", HAZARDS)
     if programs:
         found = in_programs(list(programs))
         lines += [f"operations of the programs that are not like a chip's here: {len(found)}", *found]
@@ -52,7 +54,9 @@ def _operations() -> list[str]:
 
     there = {op.python_fully_qualified_name for op in ttnn.decorators.REGISTERED_OPERATIONS}
     known = GOLDENS.keys() | dispatch.HANDLERS.keys() | dispatch.TRANSPARENT
-    missing = sorted(name for name in GOLDENS if not _exists(ttnn, name))
+    missing = [
+        name for name in GOLDENS if reduce(lambda of, part: getattr(of, part, None), name.split(".")[1:], ttnn) is None
+    ]
     return [
         f"operations: {len(there)}, with values: {len(there & known)}",
         *_listing("operations without a golden (a call on device tensors is refused)", there - known),
@@ -61,25 +65,7 @@ def _operations() -> list[str]:
     ]
 
 
-def _exists(module, name: str) -> bool:
-    try:
-        operator.attrgetter(name.removeprefix("ttnn."))(module)
-    except AttributeError:
-        return False
-    return True
-
-
-def _doors() -> list[str]:
-    from golden_mesh.mesh import doors
-
-    return _listing("functions that refuse tensors on a device", doors.refused)
-
-
 def _listing(title: str, names) -> list[str]:
     names = sorted(names)
     text = textwrap.wrap(", ".join(names), WIDTH, break_long_words=False)
     return [f"{title}: {len(names)}", *(f"    {line}" for line in text)]
-
-
-if __name__ == "__main__":
-    print("\n".join(report()))

@@ -3,6 +3,7 @@
 import argparse
 import re
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Callable, NoReturn, Sequence
 
@@ -11,7 +12,16 @@ from golden_mesh.outputs import check_kind
 from golden_mesh.start.systems import SYSTEMS, named
 from golden_mesh.switches import Switches
 
-COMMANDS = ("run", "compare", "record", "replay", "cases", "doctor")
+COMMANDS = {
+    "run": "run a program",
+    "compare": "also print the error of each device operation against float32 at exit, worst first",
+    "record": "also keep each distinct device operation with its inputs, arguments and results",
+    "replay": "run a record on whatever ttnn opens: values and times beside it",
+    "cases": "also write each distinct device operation as a test, for a card or a simulator",
+    "doctor": "check ttnn, the machine and the temporary directory, and name the operations of scripts that are not "
+    "like a chip's here",
+}
+WITH_PROGRAM = ("run", "compare", "record", "cases")
 DEFAULT_SYSTEM = "N300"
 EXAMPLES = """examples:
   golden-mesh script.py
@@ -44,7 +54,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if unknown:
         place = "Python's own options go before -m golden_mesh"
         raise GoldenMeshError(f"golden-mesh {given.command} has no option {unknown[0]}; {place}")
-    if given.command in ("run", "compare", "record", "cases"):
+    if given.command in WITH_PROGRAM:
         given.program = program_of(given)
     if given.command == "record" and given.to is None:
         if "--to" in given.program:
@@ -76,70 +86,43 @@ def _parser() -> _Parser:
         epilog=EXAMPLES,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    run = commands.add_parser("run", help="run a program", description=parser.description)
-    compare = commands.add_parser(
-        "compare", help="also print the error of each device operation against float32 at exit, worst first"
-    )
-    record = commands.add_parser(
-        "record", help="also keep each distinct device operation with its inputs, arguments and results"
-    )
-    replay = commands.add_parser("replay", help="run a record on whatever ttnn opens: values and times beside it")
-    cases = commands.add_parser(
-        "cases", help="also write each distinct device operation as a test, for a card or a simulator"
-    )
-    doctor = commands.add_parser(
-        "doctor",
-        help="check ttnn, the machine and the temporary directory, and name the operations of scripts that are not "
-        "like a chip's here",
-    )
-    for each in (run, compare, record, cases):
-        add_program(each)
-    compare.add_argument(
+    of = {name: commands.add_parser(name, help=what) for name, what in COMMANDS.items()}
+    of["run"].description = parser.description
+    for name in WITH_PROGRAM:
+        add_program(of[name])
+    add = of["compare"].add_argument
+    add(
         "--below",
         type=_pcc,
         default=0.99,
         metavar="PCC",
         help="name the first operation at which the program so far is below (default: 0.99)",
     )
-    compare.add_argument(
+    add(
         "--what-if",
         type=_setting,
         metavar="SETTING=VALUE",
         help="add a column with another setting: fidelity=HiFi4, dest=float32, dtype=bfloat16 (of results)",
     )
-    compare.add_argument("--json", type=_output("compare --json"), metavar="FILE", help="a file for all operations")
-    compare.add_argument(
-        "--html", type=_output("compare --html"), metavar="FILE", help="a page with a plot of the error"
-    )
-    record.add_argument("--to", type=_output("record --to"), metavar="FILE", help="the record (default: ops.pt)")
-    record.add_argument(
+    add("--json", type=_output("compare --json"), metavar="FILE", help="a file for all operations")
+    add("--html", type=_output("compare --html"), metavar="FILE", help="a page with a plot of the error")
+    add = of["record"].add_argument
+    add("--to", type=_output("record --to"), metavar="FILE", help="the record (default: ops.pt)")
+    add(
         "--replay",
         type=_output("replay --json"),
         metavar="FILE",
         help="then run the record on what ttnn opens (a card), print what differs, and write all rows to this file",
     )
-    cases.add_argument(
-        "--to",
-        type=_output("cases --to"),
-        default="test_ops.py",
-        metavar="FILE",
-        help="the tests (default: %(default)s)",
-    )
-    replay.add_argument("file", type=_record, metavar="FILE", help="of golden-mesh record")
-    replay.add_argument(
-        "--system",
-        type=named,
-        choices=tuple(SYSTEMS),
-        metavar="NAME",
-        help="a golden mesh of this machine (default: what ttnn opens)",
-    )
-    replay.add_argument(
-        "--calls", type=_count, default=20, help="of the shorter trace; 0: no times (default: %(default)s)"
-    )
-    replay.add_argument(
-        "--json", type=_output("replay --json"), help="a file for the rows, one a line, written as they come"
-    )
-    doctor.add_argument("scripts", nargs="*", type=_script, metavar="SCRIPT")
+    tests = dict(type=_output("cases --to"), default="test_ops.py", metavar="FILE")
+    of["cases"].add_argument("--to", **tests, help="the tests (default: %(default)s)")
+    add = of["replay"].add_argument
+    add("file", type=partial(_file, kind="record"), metavar="FILE", help="of golden-mesh record")
+    machine = dict(type=named, choices=tuple(SYSTEMS), metavar="NAME")
+    add("--system", **machine, help="a golden mesh of this machine (default: what ttnn opens)")
+    add("--calls", type=_count, default=20, help="of the shorter trace; 0: no times (default: %(default)s)")
+    add("--json", type=_output("replay --json"), help="a file for the rows, one a line, written as they come")
+    of["doctor"].add_argument("scripts", nargs="*", type=partial(_file, kind="script"), metavar="SCRIPT")
     return parser
 
 
@@ -168,14 +151,6 @@ def _file(word: str, kind: str) -> Path:
     if not Path(word).is_file():
         raise GoldenMeshError(f"there is no {kind} {word!r} in {Path.cwd()}")
     return Path(word)
-
-
-def _script(word: str) -> Path:
-    return _file(word, "script")
-
-
-def _record(word: str) -> Path:
-    return _file(word, "record")
 
 
 def _output(kind: str) -> Callable[[str], Path]:

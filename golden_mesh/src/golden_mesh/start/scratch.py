@@ -8,7 +8,6 @@ A killed process leaves its directory behind. The next golden mesh removes it un
 """
 
 import atexit
-import contextlib
 import fcntl
 import os
 import shlex
@@ -35,7 +34,8 @@ def make() -> Path:
     try:
         parent = _parent()
         _remove_stale(parent)
-        _check_room(parent)
+        if (free := shutil.disk_usage(parent).free) < NEEDED_BYTES:
+            raise OSError(None, f"{free >> 20} MB left", f"{parent}")
         directory = _make_locked(parent)
     except OSError as error:
         raise unusable(error) from error
@@ -73,22 +73,6 @@ def shell_safe(directory: Path) -> Path:
         return directory
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     return Path(f"/proc/{os.getpid()}/fd/{handle}")
-
-
-def remove_at_exit_if_empty(directory: str) -> None:
-    """Remove at exit a directory that a library made, unless it holds a file."""
-
-    def remove() -> None:
-        with contextlib.suppress(OSError):  # not empty, or removed by another process
-            os.rmdir(directory)
-
-    atexit.register(remove)
-
-
-def _check_room(parent: Path) -> None:
-    free = shutil.disk_usage(parent).free
-    if free < NEEDED_BYTES:
-        raise OSError(None, f"{free >> 20} MB left", f"{parent}")
 
 
 def _make_locked(parent: Path) -> Path:
