@@ -155,11 +155,8 @@ def _bias(input_tensor_b, bias=None, **_) -> What:
 
 @checks(
     "multicast matmul of wider bank shards",
-    "ttnn.matmul",
-    "ttnn.linear",
-    "ttnn.addmm",
-    "ttnn.experimental.all_gather_matmul_async",
-    "ttnn.experimental.matmul_reduce_scatter_async",
+    *"ttnn.matmul ttnn.linear ttnn.addmm".split(),
+    *"ttnn.experimental.all_gather_matmul_async ttnn.experimental.matmul_reduce_scatter_async".split(),
 )
 def _bank_shards(program_config=None, bias=None, **given) -> What:
     """Weight and bias. Without a program config the library chooses a 2D multicast, too, or refuses DRAM's shards."""
@@ -216,16 +213,9 @@ checks("sum of a wide row in a bfloat16 dest", "ttnn.layer_norm")(partial(_wide_
 
 @checks(
     "typecast to bfloat4_b",
-    "ttnn.typecast",
-    "ttnn.to_memory_config",
-    "ttnn.to_layout",
-    "ttnn.clone",
-    "ttnn.assign",
-    "ttnn.tilize",
-    "ttnn.tilize_with_val_padding",
-    "ttnn.tilize_with_zero_padding",
-    "ttnn.interleaved_to_sharded",
-    "ttnn.sharded_to_interleaved",
+    *"ttnn.typecast ttnn.to_memory_config ttnn.to_layout ttnn.clone ttnn.assign ttnn.tilize".split(),
+    *"ttnn.tilize_with_val_padding ttnn.tilize_with_zero_padding".split(),
+    *"ttnn.interleaved_to_sharded ttnn.sharded_to_interleaved".split(),
 )
 def _to_four_bits(**given) -> What:
     tensor, *wanted = given.values()
