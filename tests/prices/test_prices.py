@@ -13,44 +13,14 @@ from qwen25_7b_lab.prices.laws import Case
 from qwen25_7b_lab.prices.published import STEPS
 from qwen25_7b_lab.prices.rows import case_of, read
 
-# Published microseconds on Wormhole chips, and the most that a price may miss them by.
-MATMUL = dict(kind="dram_sharded", arch="wormhole", k=128, n=448, w="bfp4", phases=1, width=4)
-ATTENTION = dict(kind="sdpa_decode", arch="wormhole", users=32, heads=32, kv_heads=8, keys=31, cores=64)
+# Published microseconds that no fit has seen, and the most that a price may miss them by: a matmul whose row says
+# nothing of its dest, a reduce-scatter of tt-metal issue 54687.
 PUBLISHED = {
-    "blocks of 1": (Case(**MATMUL | dict(width=1)), 311.2, 0.1),
-    "blocks of 2": (Case(**MATMUL | dict(width=2)), 183.4, 0.1),
-    "blocks of 4": (Case(**MATMUL), 139.5, 0.1),
-    "float32 dest": (Case(**MATMUL | dict(n=192, w="bfp8", phases=2, fp32=True)), 111.2, 0.1),
-    "interleaved": (Case("rows_matmul", "wormhole", k=128, n=448, w="bfp4", width=32, cores=64), 189.2, 0.15),
-    "a weight for each of 32 rows": (
-        Case("rows_matmul", "wormhole", k=128, n=192, batch=32, w="bfp8", width=2, cores=64), 4250.0, 0.15),
-    "norm": (Case("norm", "wormhole", tiles=128, cores=32, sharded=True), 11.1, 0.2),
-    "two readers a bank": (
-        Case("dram_sharded", "blackhole", k=64, n=160, w="bfp8", phases=1, width=8, readers=2), 27.8, 0.15),
-    "attention, q on cores": (Case(**ATTENTION | dict(x_dram=False)), 31.1, 0.25),
-    "attention, q in DRAM": (Case(**ATTENTION | dict(cores=32, traced=False)), 118.6, 0.25),
-    "a cache of one user": (Case("cache_update", "wormhole", kv_heads=8, x="bfp8"), 13.5, 0.2),
-    "a cache of 32 users": (Case("cache_update", "wormhole", users=32, kv_heads=8), 25.7, 0.2),
-    "rotary of a prompt": (Case("rotary", "wormhole", tiles=1024, cores=64, prefill=True), 106.7, 0.2),
-    "an LM head in a ring of cores": (Case("ring_matmul", "wormhole", k=64, n=501, w="bfp8"), 196.5, 0.2),
-    "all-gather of a step": (
-        Case("collective", "wormhole", "all_gather", chips=2, bytes=16777216, workers=4), 1012.0, 0.3),
-    "all-gather of small tiles on a ring": (
-        Case("collective", "wormhole", "all_gather", chips=8, ring=True, x="bfp4", bytes=5898240), 680.0, 0.1),
-    "all-gather on a ring of four": (
-        Case("collective", "blackhole", "all_gather", chips=4, ring=True, links=2, bytes=524288), 12.9, 0.3),
-    "reduce-scatter of eight Blackhole chips, 1 MB (tt-metal issue 54687)": (
-        Case("collective", "blackhole", "reduce_scatter", chips=8, ring=True, links=2, bytes=1 << 20, alone=True),
-        26.0, 0.1),
-    "and 3 MB": (
+    "a float32 dest": (
+        Case("dram_sharded", "wormhole", k=128, n=192, w="bfp8", phases=2, width=4, fp32=True), 111.2, 0.1),
+    "a reduce-scatter of eight Blackhole chips, 3 MB": (
         Case("collective", "blackhole", "reduce_scatter", chips=8, ring=True, links=2, bytes=3 << 20, alone=True),
         60.5, 0.2),
-    "the reduce-scatter of a port's step": (
-        Case("collective", "wormhole", "reduce_scatter_async", chips=8, ring=True, bytes=229376), 66.6, 0.1),
-    "blocks of the library's choice": (
-        Case("rows_matmul", "wormhole", k=128, n=160, w="bfp8", width=2, cores=64), 113.0, 0.1),
-    "one block of K on few cores": (
-        Case("rows_matmul", "wormhole", k=320, n=20, w="bfp8", width=320, cores=10), 81.0, 0.25),
 }  # fmt: skip
 
 
