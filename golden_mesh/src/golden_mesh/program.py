@@ -32,6 +32,12 @@ def _is_the_programs(file: str) -> bool:
     return not file.startswith(_LIBRARIES)
 
 
+def aligned(table: list[tuple[str, ...]]) -> list[str]:
+    """The rows of a table as lines of text."""
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in table]
+
+
 def place(file: str, line: int) -> str:
     path = Path(file)
     return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"

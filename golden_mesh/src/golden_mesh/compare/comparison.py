@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Callable, Iterator, NamedTuple, Optional
+from unittest.mock import patch
 
 import torch
 import ttnn
@@ -172,7 +173,7 @@ class Comparison:
         exact = exact if len(exact) == len(values) else exact * len(values)
         if any(tuple(each.shape) != slot.shape for each in exact):
             return
-        rounding = worst(values, exact, channels=_shared(slot.dtype))
+        rounding = worst(values, exact, channels=slot.dtype in transfer.BLOCK_FLOATS)
         if rounding.relative > _NO_ROUNDING:
             return
         self.stream.write(slot, exact, padding=memory.padding(slot))
@@ -188,7 +189,7 @@ class Comparison:
 
     def copy(self, slot: Slot) -> None:
         """Take the program's values into the stream."""
-        whole = slot.part.whole if slot.part is not None else slot
+        whole = slot.whole
         entries = [memory._entry(device, whole) for device in whole.devices]
         for device, entry in zip(whole.devices, entries):
             one = whole._replace(devices=(device,), coordinates=whole.coordinates[:1])
@@ -209,7 +210,7 @@ class Comparison:
                     x and each_once(lambda x, at: x.flatten()[at], x, places) for x in (own, far, values, tried)
                 )
             values = each_once(torch.Tensor.float, values)
-            judge = partial(worst, shape=slot.shape, places=places, channels=_shared(slot.dtype))
+            judge = partial(worst, shape=slot.shape, places=places, channels=slot.dtype in transfer.BLOCK_FLOATS)
             errors = judge(values, own), judge(values, far), tried and judge(tried, own)
             found.append((*errors, slot, far))
         if not found:
@@ -245,11 +246,6 @@ def _written(x: torch.Tensor) -> torch.Tensor:
     return ((first == first).nonzero()[:, :1] * width + torch.arange(width)).flatten()
 
 
-def _shared(dtype: ttnn.DataType) -> bool:
-    """Whether neighbors share an exponent, so that a large channel takes the bits of the others."""
-    return dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b)
-
-
 def _address(slot: Slot) -> tuple:
     return slot.devices, slot.buffer_type, slot.address
 
@@ -260,18 +256,13 @@ def comparing() -> Iterator[Comparison]:
     global current
     comparison = current = Comparison()
     comparison.stream.take_all(memory)
-    replaced = []
-    for owner, name, function in _replacements(comparison):
-        replaced.append((owner, name, getattr(owner, name)))
-        setattr(owner, name, function)
-    from_torch = dispatch.HANDLERS["ttnn.from_torch"]
-    dispatch.HANDLERS["ttnn.from_torch"] = _noting_sources(from_torch, comparison)
+    from_torch = _noting_sources(dispatch.HANDLERS["ttnn.from_torch"], comparison)
     try:
-        yield comparison
+        with contextlib.ExitStack() as replaced, patch.dict(dispatch.HANDLERS, {"ttnn.from_torch": from_torch}):
+            for replacement in _replacements(comparison):
+                replaced.enter_context(patch.object(*replacement))
+            yield comparison
     finally:
-        dispatch.HANDLERS["ttnn.from_torch"] = from_torch
-        for owner, name, function in replaced:
-            setattr(owner, name, function)
         comparison.stream.clear()
         current = None
 

@@ -1,5 +1,6 @@
 """What a set of numbers is recognized by, whole or a part of its rows (golden-mesh compare)."""
 
+from functools import cached_property
 from typing import Optional
 
 import torch
@@ -24,26 +25,19 @@ class Fingerprint:
     def keep(self) -> "Fingerprint":
         """Compute everything, and let go of the tensor."""
         if self.count >= FEWEST:
-            self.samples, self.sums = self.samples, self.sums
+            _ = self.samples, self.sums
         self.x = None
         return self
 
-    def __getattr__(self, name: str):
-        """`sums` and `samples`, computed once."""
-        compute = {"sums": self._sums, "samples": self._samples}.get(name)
-        if compute is None:
-            raise AttributeError(name)
-        value = compute()
-        setattr(self, name, value)
-        return value
-
-    def _sums(self) -> torch.Tensor:
+    @cached_property
+    def sums(self) -> torch.Tensor:
         """Of x, |x| and x|x|, each divided by what independent noise adds to it."""
         x = self.x.double()
         parts = [(each.sum(), each.square().sum().sqrt()) for each in (x, x.abs(), x * x.abs())]
         return torch.tensor([[total, noise] for total, noise in parts])
 
-    def _samples(self) -> torch.Tensor:
+    @cached_property
+    def samples(self) -> torch.Tensor:
         ordered = self.x.sort().values
         at = torch.linspace(0, self.count - 1, QUANTILES + 2).long()[1:-1]
         return torch.cat((ordered[:EXTREMES], ordered[-EXTREMES:], ordered[at]))

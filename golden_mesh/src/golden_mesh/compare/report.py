@@ -13,6 +13,7 @@ from golden_mesh.compare.comparison import Comparison, Row, comparing
 from golden_mesh.compare.reference import FROM_HOST
 from golden_mesh.compare.what_if import WhatIf
 from golden_mesh.outputs import at_exit, write_whole
+from golden_mesh.program import aligned
 
 BELOW = 0.99  # PCC so far, by default
 SHOWN = 12  # lines of the program in the text
@@ -27,6 +28,7 @@ def text(comparison: Comparison, below: float, shown: int = SHOWN) -> str:
     calls = defaultdict(list)
     for row in rows:
         calls[_line(row), row.op].append(row)
+    badness = lambda row: row.own.badness
     worst = sorted((max(each, key=badness) for each in calls.values()), key=badness, reverse=True)
     what_if = comparison.what_if
     table = [(*HEADER, what_if.text) if what_if else HEADER]
@@ -34,15 +36,15 @@ def text(comparison: Comparison, below: float, shown: int = SHOWN) -> str:
         same = calls[_line(row), row.op]
         times = f" ({same.index(row) + 1} of {len(same)})" if len(same) > 1 else ""
         result = f"{list(row.slot.shape)} {row.slot.dtype.name}"
-        line = (f"{_line(row)}{times}", row.op, result, kernel(row), *figures(row))
-        table.append((*line, _trial(row)) if what_if else line)
+        trial = [f"{row.what_if.relative:.1e}" if row.what_if else ""] * bool(what_if)
+        table.append((f"{_line(row)}{times}", row.op, result, kernel(row), *figures(row), *trial))
     left = f" Worst {shown} of {len(worst)} lines:" if len(worst) > shown else " By line:"
     lines = [
         f"compare: {len(rows)} operations against float32. {_first_below(rows, below)}",
         *_first_wild(rows),
         *comparison.bracket(),
         f"Worst first; pcc, error and gain of the operation alone, then of the program so far.{left}",
-        *_aligned(table),
+        *aligned(table),
         _memory(rows),
     ]
     for op, why in comparison.without.items():
@@ -54,10 +56,6 @@ def _line(row: Row) -> str:
     """The row's line. A line that makes host tensors is often a helper's: its caller is shown, too."""
     callers = row.site.places[:2] if row.op == FROM_HOST else ()
     return " < ".join((f"{row.site}", *callers))
-
-
-def badness(row: Row) -> tuple:
-    return row.own.badness
 
 
 def _first_below(rows: list[Row], below: float) -> str:
@@ -103,15 +101,6 @@ def figures(row: Row) -> tuple[str, ...]:
     if own.channels > 2 * own.relative:  # small channels beside large ones
         error += f", {own.channels:.1e} by channel"
     return f"{own.pcc:.6f}", error, f"{own.gain:.4f}", f"{far.pcc:.6f}", f"{far.relative:.1e}"
-
-
-def _trial(row: Row) -> str:
-    return "" if row.what_if is None else f"{row.what_if.relative:.1e}"
-
-
-def _aligned(table: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*table)]
-    return ["  ".join(c.ljust(w) for c, w in zip(line, widths)).rstrip() for line in table]
 
 
 def record(row: Row) -> dict:

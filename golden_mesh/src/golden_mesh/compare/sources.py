@@ -6,11 +6,9 @@ from typing import Callable, NamedTuple, Optional
 import torch
 import ttnn
 
-from golden_mesh.mesh.transfer import shard_values
+from golden_mesh.mesh.transfer import BLOCK_FLOATS, bytes_of, shard_values
 
 KEPT = 64  # host tensors that may still be sent to a device
-_FIRST = ttnn.MeshCoordinate((0, 0))
-_BLOCK_FLOATS = (ttnn.bfloat8_b, ttnn.bfloat4_b)
 
 
 class Source(NamedTuple):
@@ -30,9 +28,8 @@ class Sources:
     def note(self, host: ttnn.Tensor, tensor: torch.Tensor, site, convert: Callable) -> None:
         """`host` was made of `tensor`. convert(tensor, dtype): the same call to another dtype, on the host."""
         narrow = tensor.dtype == torch.bfloat16
-        if not tensor.is_floating_point() or host.dtype == ttnn.float32:
-            return
-        if narrow and host.dtype not in _BLOCK_FLOATS:
+        rounds = host.dtype in BLOCK_FLOATS if narrow else host.dtype != ttnn.float32
+        if not tensor.is_floating_point() or not rounds:
             return
         shards: list[torch.Tensor] = []
 
@@ -57,5 +54,4 @@ class Sources:
 
 def addresses(host: ttnn.Tensor) -> list[int]:
     """Where each shard lies in the host's memory."""
-    shards = ttnn.get_device_tensors(host)
-    return [torch.from_dlpack(s.host_buffer().get_shard(_FIRST)).data_ptr() for s in shards]
+    return [bytes_of(shard).data_ptr() for shard in ttnn.get_device_tensors(host)]

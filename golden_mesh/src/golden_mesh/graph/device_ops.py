@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, wraps
 from math import prod
 from typing import Callable, Iterator, Optional, Sequence
+from unittest.mock import patch
 
 import ttnn
 
@@ -161,23 +162,17 @@ def programs_in_graph() -> Iterator[None]:
     """Inside, a captured graph has the programs of ttnn.linear and ttnn.matmul: the library's own graph has none of
     them.
     """
-    real = {name: getattr(ttnn, name) for name in ("linear", "matmul")}
-    for name, function in real.items():
-        setattr(ttnn, name, _in_program_scope(function))
-    try:
+
+    def in_scope(function: Callable) -> Callable:
+        @wraps(function)
+        def call(*args, **kwargs):
+            with program_scope(kwargs.get("program_config")):
+                return function(*args, **kwargs)
+
+        return call
+
+    with patch.multiple(ttnn, linear=in_scope(ttnn.linear), matmul=in_scope(ttnn.matmul)):
         yield
-    finally:
-        for name, function in real.items():
-            setattr(ttnn, name, function)
-
-
-def _in_program_scope(function: Callable) -> Callable:
-    @wraps(function)
-    def call(*args, **kwargs):
-        with program_scope(kwargs.get("program_config")):
-            return function(*args, **kwargs)
-
-    return call
 
 
 @contextmanager

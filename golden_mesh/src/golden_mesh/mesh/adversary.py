@@ -30,9 +30,8 @@ from golden_mesh.program import lines, place
 Queue = tuple[int, int]  # mesh id, command queue
 Clock = dict[Queue, int]  # calls of each queue that are surely over
 Place = tuple  # of memory: chip, buffer type, address
-_LOCAL = frozenset(
-    "ttnn.mesh_partition ttnn.moe_expert_token_remap ttnn.point_to_point".split()
-)  # wait for no other chip
+# They wait for no other chip.
+_LOCAL = frozenset("ttnn.mesh_partition ttnn.moe_expert_token_remap ttnn.point_to_point".split())
 _PADDED = (ttnn.bfloat16, ttnn.float32)
 
 
@@ -157,7 +156,7 @@ class Adversary:
             if reads:
                 self.wait(dict(self.clocks[call.queue]), all_chips=len(reads[0].devices) == call.chips)
             return
-        shards = [_memory_of(shard) for shard in ttnn.get_device_tensors(host)]
+        shards = [transfer.bytes_of(shard) for shard in ttnn.get_device_tensors(host)]
         values = [shard.clone() for shard in shards]
         for shard in shards:
             shard.fill_(self.random.randrange(1, 255) if "INT" in host.dtype.name else 255)  # bytes of NaN
@@ -171,11 +170,6 @@ def _merge(clock: Clock, other: Clock) -> None:
 
 def _places(slot: Slot) -> list[Place]:
     return [(device, slot.buffer_type, slot.address) for device in slot.devices]
-
-
-def _memory_of(shard: ttnn.Tensor) -> torch.Tensor:
-    """The bytes of a host tensor of one shard."""
-    return torch.from_dlpack(shard.host_buffer().get_shard(ttnn.MeshCoordinate((0, 0))))
 
 
 def _queue_id(cq_id) -> int:
@@ -303,10 +297,8 @@ def _stand_ins(adversary: Adversary) -> dict[str, doors.StandIn]:
 
     def execute_trace(real, mesh_device, trace_id, *, cq_id=None, blocking=True):
         queue = mesh_device.id(), _queue_id(cq_id)
-        before, adversary.call = (
-            adversary.call,
-            Call(f"execute_trace of {trace_id}", queue, mesh_device.get_num_devices()),
-        )
+        call = Call(f"execute_trace of {trace_id}", queue, mesh_device.get_num_devices())
+        before, adversary.call = adversary.call, call
         try:
             real(mesh_device, trace_id, cq_id=cq_id, blocking=blocking)
         finally:

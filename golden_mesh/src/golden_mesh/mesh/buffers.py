@@ -14,7 +14,7 @@ import ttnn
 
 from golden_mesh.mesh import meshes
 from golden_mesh.mesh.memory import Slot
-from golden_mesh.program import lines, place
+from golden_mesh.program import aligned, lines, place
 
 _FULL = re.compile(r"Out of Memory.* (DRAM|L1)|(clash) with L1 buffers|(beyond) max L1 size")
 SHOWN = 12  # buffers of an error
@@ -136,10 +136,9 @@ def _explain(error: RuntimeError, again: Callable) -> None:
     for b in found[:SHOWN]:
         tensor = f"{list(b.shape)} {b.dtype}"
         table.append((f"{b.bytes:,}", f"{b.cores or '?'}", b.line, b.operation, tensor))
-    widths = [max(map(len, column)) for column in zip(*table)]
     total = sum(each.bytes for each in found)
     added = [text, f"{len(found)} live buffers in {memory}, {total:,} bytes a {kind}, the largest:"]
-    added += ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in table]
+    added += aligned(table)
     if full[2] or full[3]:
         added += _circular_buffers(again)
     error.args = ("\n".join(added),)

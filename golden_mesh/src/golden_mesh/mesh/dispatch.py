@@ -45,9 +45,8 @@ TRANSPARENT = frozenset(
 # Their programs run on two chips. On a mesh of more chips a mock ends in a segmentation fault, so the library does not
 # run there: the result is like the first tensor.
 ON_TWO_CHIPS = frozenset(["ttnn.point_to_point"])
-_chips: dict[
-    tuple[int, int, ttnn.MeshCoordinate], tuple
-] = {}  # (mesh id, chips, first coordinate) -> chip ids and coordinates
+# (mesh id, chips, first coordinate) -> chip ids and coordinates
+_chips: dict[tuple[int, int, ttnn.MeshCoordinate], tuple] = {}
 
 
 def slot_of(tensor: ttnn.Tensor) -> Slot:
@@ -66,10 +65,10 @@ def _chips_of(tensor: ttnn.Tensor, mesh: ttnn.MeshDevice) -> tuple[tuple[int, ..
     key = mesh.id(), len(coordinates), coordinates[0]
     if key not in _chips:
         meshes.check_open(mesh)
-        found = [mesh.get_device_id(c) for c in coordinates], [tuple(c) for c in coordinates]
+        found = tuple(mesh.get_device_id(c) for c in coordinates), tuple(tuple(c) for c in coordinates)
         if 1 < len(coordinates) < mesh.get_num_devices():
-            return tuple(found[0]), tuple(found[1])  # a part of the mesh: the key does not identify it
-        _chips[key] = tuple(found[0]), tuple(found[1])
+            return found  # a part of the mesh: the key does not identify it
+        _chips[key] = found
     return _chips[key]
 
 

@@ -58,6 +58,11 @@ class Slot(NamedTuple):
     dtype: object  # ttnn.DataType
     part: Optional["Part"] = None  # set if the tensor is a part of the memory's content
 
+    @property
+    def whole(self) -> "Slot":
+        """Of a view the tensor that it is a part of."""
+        return self if self.part is None else self.part.whole
+
     def __hash__(self) -> int:
         return hash((self.address, self.shape))  # ttnn's enums take most of the time of a whole tuple's
 
@@ -155,14 +160,13 @@ class GoldenMemory:
 
     def is_unknown(self, slot: Slot) -> bool:
         """Whether a chip's memory at the slot was never written, or not all of it."""
-        whole = slot.part.whole if slot.part is not None else slot
-        return any(self._held(device, whole).unknown is not None for device in whole.devices)
+        return any(self._held(device, slot.whole).unknown is not None for device in slot.devices)
 
     def writable(self, slot: Slot) -> list[torch.Tensor]:
         """Return the values for an op that writes to the slot without reading it. Unknown elements are marks."""
         if 0 in slot.shape:
             return self._read(slot, known=False)
-        target = slot.part.whole if slot.part is not None else slot
+        target = slot.whole
         missing = [d for d in target.devices if self._entry(d, target).value is None]
         marks = unwritten(target) if missing else None
         for device in missing:

@@ -78,8 +78,7 @@ class Step:
     @property
     def writes(self) -> tuple[Slot, ...]:
         """The memory that the op writes: whole tensors, no views."""
-        written = (*self.outputs, *self.targets)
-        return tuple(slot if slot.part is None else slot.part.whole for slot in written)
+        return tuple(slot.whole for slot in (*self.outputs, *self.targets))
 
 
 def run(step: Step, memory=memory) -> None:
@@ -170,11 +169,13 @@ def _run_per_chip(step: Step, shards: Shards, memory) -> None:
                     rewritten.setdefault(name, [None] * chips)[chip] = values
 
             extras["rewrite"] = rewrite
-        rounded = _rounded(step, step.call(_of_chip(shards, group[0]), extras))
+        rounded = _rounded(step, step.call([values and values[group[0]] for values in shards], extras))
         for chip in group:
             results[chip] = rounded
+    pads = step.golden.pads
+    padding = step.arguments[pads] if isinstance(pads, str) else pads
     for slot, values in zip(step.outputs, zip(*results)):
-        memory.write(slot, values, padding=_padding(step))
+        memory.write(slot, values, padding=padding)
     for name, values in rewritten.items():
         slot = step.arguments[name]
         memory.write(slot, [_packed(step.golden, value, slot.dtype) for value in values])
@@ -208,16 +209,6 @@ def _stacked(step: Step, shards: Shards, chips: list[int]) -> list | None:
     return found
 
 
-def _of_chip(shards: Shards, chip: int) -> list[torch.Tensor | None]:
-    return [values and values[chip] for values in shards]
-
-
-def _padding(step: Step) -> float | None:
-    """Return the value that the op puts into the padding of its result's tiles, if it is known."""
-    pads = step.golden.pads
-    return step.arguments[pads] if isinstance(pads, str) else pads
-
-
 def _run_in_place(step: Step, shards: Shards, unknown: str | None, memory) -> None:
     """Run the golden in place. unknown: why some of the shards are marks (mesh/unknown.py), if they are."""
     targets = [(step.inputs.index(slot), slot) for slot in step.targets]
@@ -234,7 +225,7 @@ def _run_in_place(step: Step, shards: Shards, unknown: str | None, memory) -> No
     if "store" in step.golden.wants:
         extras["store"] = store
     for group in _replicas(len(step.inputs[0].devices), shards):
-        values = _of_chip(shards, group[0])
+        values = [values and values[group[0]] for values in shards]
         for i, slot in targets:
             values[i] = memory.exclusive(slot, group)
         step.call(values, extras)

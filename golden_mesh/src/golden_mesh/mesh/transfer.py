@@ -226,10 +226,10 @@ def copy_device_to_host_tensor(real, device_tensor, host_tensor, blocking=True, 
         _fitting.add(kind)
     padding = known_padding(device_tensor, slot) or 0
     for place, value in zip(slot.coordinates, memory.read(slot), strict=True):
-        _bytes(host_tensor, place).copy_(_bytes(_pack(value, device_tensor, padding), (0, 0)))
+        bytes_of(host_tensor, place).copy_(bytes_of(_pack(value, device_tensor, padding)))
 
 
-def _bytes(host: ttnn.Tensor, place: tuple[int, ...]) -> torch.Tensor:
+def bytes_of(host: ttnn.Tensor, place: tuple[int, ...] = (0, 0)) -> torch.Tensor:
     """Return the memory of the shard for the chip at mesh coordinate `place`."""
     return torch.from_dlpack(host.host_buffer().get_shard(ttnn.MeshCoordinate(place)))
 
@@ -252,10 +252,9 @@ def deallocate(real, tensor, *args, **kwargs):
     slot = slot_of(tensor) if there else None
     real(tensor, *args, **kwargs)
     if slot is not None and not tensor.is_allocated():
-        whole = slot.part.whole if slot.part is not None else slot  # freeing a view frees the whole tensor
-        views.forget(whole.address)
+        views.forget(slot.whole.address)  # freeing a view frees the whole tensor
         if not traces.capturing:
-            memory.free(whole)
+            memory.free(slot.whole)
 
 
 @handles("ttnn.narrow")
