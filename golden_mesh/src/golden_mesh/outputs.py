@@ -54,16 +54,6 @@ def _is_record(path: Path) -> bool:
     return len(pickles) == 1 and all(key in pickles[0] for key in _RECORD_KEYS)
 
 
-def part_of(path: Path) -> Path:
-    """A new file beside `path`, with the rights of a new file. os.replace() gives it the name."""
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=".golden-mesh-", suffix=".part")
-    mask = os.umask(0)
-    os.umask(mask)
-    os.fchmod(handle, 0o666 & ~mask)
-    os.close(handle)
-    return Path(part)
-
-
 def at_exit(report: Callable[[], object]) -> None:
     """Call report() when this process exits. A file that cannot be written is one line."""
 
@@ -81,17 +71,14 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
     GoldenMeshError: it cannot be written.
     """
-    part = None
     try:
         if path.exists() and not path.is_file():
             write(path)
             return
-        part = part_of(path)
-        write(part)
-        os.replace(part, path)
+        with tempfile.TemporaryDirectory(prefix=".golden-mesh-", dir=path.parent) as folder:
+            part = Path(folder, path.name)
+            write(part)
+            os.replace(part, path)
     except (OSError, RuntimeError) as error:  # RuntimeError: torch.save's
         reason = getattr(error, "strerror", None) or f"{error}".split("\n")[0]
         raise GoldenMeshError(f"{path} cannot be written: {reason}; make room, or name another file") from error
-    finally:
-        if part:
-            part.unlink(missing_ok=True)

@@ -81,18 +81,20 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class Golden:
+    """A golden and how it is called: golden() says what the fields are."""
+
     name: str
     function: Callable
-    writes: tuple[str, ...] = ()  # parameters that the op writes in place
+    writes: tuple[str, ...] = ()
     over_chips: bool = False
-    unread: bool = False  # the op does not read the tensors that it writes in place
-    view: bool = False  # the op may return its input's own memory under another shape
-    pads: str | float | None = None  # value in the padding of the result's tiles, or the parameter that has it
-    stacks: tuple[str, ...] = ()  # parameters of which the golden takes [chips, ...], too; then so are its results
-    lists: tuple[str, ...] = ()  # parameters that are then a list of the chips' tensors
-    codes: tuple[str, ...] = ()  # parameters of which the golden takes BlockFloats, too
-    ignores: tuple[str, ...] = ()  # parameters of the op that change no value, beside PLACEMENT
-    passes: Callable | None = None  # the function whose parameters **others takes
+    unread: bool = False
+    view: bool = False
+    pads: str | float | None = None
+    stacks: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
+    ignores: tuple[str, ...] = ()
+    passes: Callable | None = None
 
     def form(self, function: Callable, args: tuple, kwargs: dict) -> Form | None:
         """Return how the call of the op's `function` binds. None: no overload takes these arguments."""
@@ -176,19 +178,13 @@ def _shown(value) -> str:
 GOLDENS: dict[str, Golden] = {}
 
 
-def golden(
-    *names: str,
-    writes: str = "",
-    unread: bool = False,
-    view: bool = False,
-    pads: str | float | None = None,
-    stacks: str = "",
-    lists: str = "",
-    codes: str = "",
-    ignores: str = "",
-    passes: Callable | None = None,
-) -> Callable:
+_NAMES = {"writes", "stacks", "lists", "codes", "ignores"}  # fields of a Golden that are names of parameters
+
+
+def golden(*names: str, **fields) -> Callable:
     """Register the function as the golden of the ops named, per chip.
+
+    fields: of a Golden; names of parameters with spaces between them.
 
     - writes: parameters that the op writes in place.
     - unread: the op does not read the `writes` parameters, so their memory may be unwritten.
@@ -204,28 +200,15 @@ def golden(
     - passes: the function to which the golden hands on its **others: those of the op's parameters that it has.
       Without `passes`, **others has all but placement.
     """
+    made = {field: tuple(value.split()) if field in _NAMES else value for field, value in fields.items()}
 
     def register(function: Callable) -> Callable:
-        for name in names:
-            GOLDENS[name] = Golden(
-                name, function, tuple(writes.split()), unread=unread, view=view, pads=pads, passes=passes,
-                stacks=tuple(stacks.split()), lists=tuple(lists.split()), codes=tuple(codes.split()),
-                ignores=tuple(ignores.split()),
-            )  # fmt: skip
+        GOLDENS.update({name: Golden(name, function, **made) for name in names})
         return function
 
     return register
 
 
-def collective(*names: str, ignores: str = "", passes: Callable | None = None) -> Callable:
-    """Register the function as the golden of the collectives named.
-
-    It sees the shards of all chips of a group.
-    """
-
-    def register(function: Callable) -> Callable:
-        for name in names:
-            GOLDENS[name] = Golden(name, function, over_chips=True, ignores=tuple(ignores.split()), passes=passes)
-        return function
-
-    return register
+def collective(*names: str, **fields) -> Callable:
+    """Register the function as the golden of the collectives named. It sees the shards of all chips of a group."""
+    return golden(*names, over_chips=True, **fields)

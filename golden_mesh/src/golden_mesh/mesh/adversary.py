@@ -196,7 +196,7 @@ def start(seed: int) -> None:
         given = [t for t in tensors_in((args, kwargs)) if on_device(t) and t.is_allocated()]
         mesh = next((v for v in (*args, *kwargs.values()) if isinstance(v, ttnn.MeshDevice)), None)
         mesh = given[0].device() if given else mesh
-        if mesh is None or dispatch._depth.inside or not switches.current.values:
+        if mesh is None or dispatch.inside() or not switches.current.values:
             return real(*args, **kwargs)
         (file, line), *_ = lines(1) or [("?", 0)]
         queue = mesh.id(), _queue_id(kwargs.get("cq_id", kwargs.get("queue_id")))

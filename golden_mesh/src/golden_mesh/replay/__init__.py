@@ -190,11 +190,6 @@ def shown(op: dict[str, Any]) -> str:
     return f"{op['op'].removeprefix('ttnn.')} {' x '.join(str(s) for s in reversed(shapes))}"
 
 
-def traced(op: dict[str, Any]) -> bool:
-    """Whether a trace may hold the operation: one that uploads tensors of the host may not."""
-    return all(tensor["memory_config"] for tensor in op["tensors"])
-
-
 def reason(error: Exception) -> str:
     """One line of an error. The first line of the library's own names a file; what is wrong follows "info:"."""
     text = f"{error}"
@@ -225,7 +220,9 @@ def replay(
             here = Replay(device, op)
             if value := here.value():
                 row |= value._asdict()
-            seconds = here.seconds(calls) if calls and op["launches"] and traced(op) else None
+            # A trace holds no operation that uploads tensors of the host.
+            traced = calls and op["launches"] and all(tensor["memory_config"] for tensor in op["tensors"])
+            seconds = here.seconds(calls) if traced else None
             row["us"] = 1e6 * seconds if seconds else None
         except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
             row["failed"] = f"{type(error).__name__}: {reason(error)}"[:200]

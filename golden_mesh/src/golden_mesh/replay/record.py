@@ -7,6 +7,7 @@ A tensor has its shape, dtype, layout, memory config (None on the host) and its 
 one for each, or None where the memory was never written. golden-mesh replay runs the ops on any machine.
 """
 
+import contextlib
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -31,34 +32,26 @@ Values = Optional[torch.Tensor | list[torch.Tensor]]
 def values_of(tensor: ttnn.Tensor) -> Values:
     """What each chip holds; one torch tensor where all hold the same, None where the memory was never written."""
     try:
-        of_chips = memory.read(dispatch.slot_of(tensor)) if on_device(tensor) else _on_host(tensor)
-        shards = [shard.clone() for shard in of_chips]
+        if on_device(tensor):
+            shards = [shard.clone() for shard in memory.read(dispatch.slot_of(tensor))]
+        else:
+            shards = [ttnn.to_torch(shard).clone() for shard in ttnn.get_device_tensors(tensor)]
     except GoldenError:
         return None
     same = all(torch.equal(shards[0], shard) for shard in shards[1:])
     return shards[0] if same else shards
 
 
-def _on_host(tensor: ttnn.Tensor) -> list[torch.Tensor]:
-    return [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(tensor)]
-
-
-def padding_of(tensor: ttnn.Tensor) -> Optional[float]:
-    """The value in the padding of its tiles, if it is known."""
-    try:
-        return memory.padding(dispatch.slot_of(tensor)) if on_device(tensor) else None
-    except GoldenError:
-        return None
-
-
 def describe(tensor: ttnn.Tensor) -> dict[str, Any]:
-    plain = lambda value: to_plain(value, lambda _: None)  # noqa: E731
+    plain, padding = lambda value: to_plain(value, lambda _: None), None
+    with contextlib.suppress(GoldenError):
+        padding = memory.padding(dispatch.slot_of(tensor)) if on_device(tensor) else None
     return {
         "shape": list(tensor.shape),
         "dtype": plain(tensor.dtype),
         "layout": plain(tensor.layout),
         "memory_config": plain(tensor.memory_config()) if on_device(tensor) else None,
-        "padding": padding_of(tensor),
+        "padding": padding,  # value in the padding of its tiles, if it is known
     }
 
 
@@ -76,7 +69,9 @@ class Recording:
         name = operation.python_fully_qualified_name
         given = list({id(t): t for t in tensors_in((args, kwargs))}.values())
         device = next((t.device() for t in given if on_device(t)), None)
-        if device is None or not self._counts(name):
+        moves = name in dispatch.HANDLERS or name in dispatch.TRANSPARENT
+        inside = dispatch.inside() or dispatch.traces.capturing  # of another operation, or without values yet
+        if device is None or moves or inside or not switches.current.values:
             return real(operation, *args, **kwargs)
         try:
             kinds.operation(name)
@@ -111,13 +106,6 @@ class Recording:
             }
         )
         return answer
-
-    @staticmethod
-    def _counts(name: str) -> bool:
-        """Whether the call is an operation of the program's own, whose values are known now."""
-        moves = name in dispatch.HANDLERS or name in dispatch.TRANSPARENT
-        inside = dispatch._depth.inside or dispatch.traces.capturing or not switches.current.values
-        return not moves and not inside
 
     @staticmethod
     def _plain(given: list[ttnn.Tensor], args: tuple, kwargs: dict) -> list:
