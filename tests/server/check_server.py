@@ -1,5 +1,5 @@
 """Send every kind of request to a server, then a random load: .venv-vllm/bin/python tests/server/check_server.py
-[options].
+[options]. check_grammars.py has structured outputs and calls of tools beside every option.
 
 Prints a table: which options of vLLM work, and which are refused, by what and with which words. Answers are compared
 with Hugging Face's float32 model of the same checkpoint. A wrong answer is a fault; with faults the exit status is 1.
@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import random
-import re
 import sys
 import time
 from collections import Counter
@@ -23,32 +22,13 @@ from functools import partial
 from typing import Any, Callable, Iterator
 
 import httpx
-from check_structures import SHORT, json_schema, structures
+from check_structures import SHORT, structures
 from checked_server import CHAT, LONG, TEXT, Fault, Server, expect, messages
 
 CLOSE = 0.25  # mean distance of log-probabilities from Hugging Face's, nats; of 8-bit weights, too
 HOT = 2.0  # temperature
 BESIDE, AFTER = "beside two streams", "after an abort"  # the company of a request
 LOAD, AT_ONCE = 60, 16  # cases of the random load
-
-CITY = {
-    "type": "object",
-    "properties": {"city": {"enum": ["Paris", "Oslo"]}, "days": {"enum": [2, 7]}},
-    "required": ["city", "days"],
-    "additionalProperties": False,
-}
-JSON = r'\{\s*"city":\s*"(Paris|Oslo)",\s*"days":\s*[27]\s*\}'  # what CITY allows
-REGEX = "[A-Z][a-z]{2,6}, [0-9]{2,4}"
-GRAMMAR = 'root ::= "SELECT " column " FROM users"\ncolumn ::= "name" | "age"\n'
-WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": CITY}}
-# structured output that is asked for, and the pattern that the text must match
-SHAPES = (
-    ({"structured_outputs": {"choice": ["Paris", "Tokyo", "New Delhi"]}}, "Paris|Tokyo|New Delhi"),
-    ({"structured_outputs": {"regex": REGEX}}, REGEX),
-    ({"structured_outputs": {"json": CITY}}, JSON),
-    ({"structured_outputs": {"grammar": GRAMMAR}}, "SELECT (name|age) FROM users"),
-    ({"response_format": json_schema(CITY)}, JSON),
-)
 CROWD = 40  # requests at once, more than any --max-num-seqs
 GUARDED = (TEXT, CHAT, "/v1/responses", "/v1/messages", "/invocations", "/tokenize", "/detokenize")
 NUMBERS = (1e300, 1e-300, -1, 2**31, 2**100, math.nan)
@@ -115,15 +95,6 @@ def answered(server: Server, **body: Any) -> str:
     return "works"
 
 
-def shaped(server: Server, option: dict, pattern: str) -> str:
-    """On both endpoints, greedy and hot."""
-    for path, temperature in ((TEXT, HOT), (CHAT, 0)):
-        (choice,) = server.choices(SHORT, path, max_tokens=120, temperature=temperature, **option)
-        found = choice["text"] if path == TEXT else choice["message"]["content"]
-        expect(re.fullmatch(pattern, found), f"not as asked: {found!r}")
-    return "works: the text matches"
-
-
 def crowd(server: Server) -> str:
     with ThreadPoolExecutor(CROWD) as pool:
         answers = list(pool.map(lambda _: server.ask(SHORT), range(CROWD)))
@@ -142,15 +113,10 @@ def guarded(server: Server) -> str:
     return "works: 401 without it"
 
 
-def tool_call(server: Server) -> str:
-    body = dict(tools=[WEATHER], tool_choice="required", max_tokens=100, logit_bias=server.no_commas)
-    (choice,) = server.choices(SHORT, CHAT, **body)
-    expect(choice["message"].get("tool_calls"), f"no call: {choice}")
-    function = choice["message"]["tool_calls"][0]["function"]
-    expect(function["name"] == "get_weather", f"{function}")
-    expect(re.fullmatch(JSON, function["arguments"]), f"{function}")
-    server.expect_greedy(server.prompt(SHORT), server.ask(SHORT, CHAT, tools=[WEATHER]))
-    return "works: the call has the tool's schema; a text without a call is content"
+def tools(server: Server) -> str:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    server.expect_greedy(server.prompt(SHORT), server.ask(SHORT, CHAT, tools=[tool]))
+    return "work: a text without a call is content"
 
 
 def completions(server: Server) -> str:
@@ -262,8 +228,6 @@ def cases(server: Server) -> Iterator[tuple[str, Check]]:
         ({"ignore_eos": True}, dict(question=SHORT, max_tokens=32)),
     ):
         yield shown(option), partial(greedy, option=option, **rest)
-    for option, pattern in SHAPES:
-        yield shown(option), partial(shaped, option=option, pattern=pattern)
     for by, refusal, body in REFUSED:
         yield shown(body) or body["path"], partial(refused, by=by, words=refusal, **body)
     yield "use_beam_search", partial(answered, use_beam_search=True, n=3, return_token_ids=False)
@@ -276,7 +240,7 @@ def cases(server: Server) -> Iterator[tuple[str, Check]]:
     yield "requests at once", crowd
     if server.key:
         yield "--api-key", guarded
-    yield "tools", tool_call
+    yield "tools", tools
     yield TEXT, completions
     yield "stream", stream
     yield "--enable-prefix-caching", prefix_cache

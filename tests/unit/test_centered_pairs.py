@@ -1,16 +1,15 @@
 """Which outlier pairs of K's bias are centered, and the table that brings them back after the rotation.
 
-The other outlier pairs are scaled down to OUTLIER_NORM. An 8-bit cache then keeps their neighbors.
+The other outlier pairs are scaled down to OUTLIER_NORM. An 8-bit cache then keeps their neighbors (tests/pcc).
 
 tests/unit/test_transforms.py shows that attention does not change. tests/pcc/test_centered_keys.py shows what it gains.
 """
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
-from golden_mesh.rounding import round_to, to_block_float
+from golden_mesh.rounding import round_to
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply_rotary_pos_emb
 
 from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig
@@ -123,37 +122,6 @@ def test_the_table_is_the_rotated_bias_less_the_bias_at_position_0(config):
     assert 0 < lengths.max() <= MOST_LEFT * factor * PEAK
     # Half a step of bfloat16, also of small values: a difference of float32 or bfloat16 would lose them.
     assert ((table.double() - right).abs() <= 2**-8 * right.abs() + 1e-9).all()
-
-
-@pytest.mark.parametrize("name", BIASES)
-def test_an_8_bit_cache_keeps_the_neighbors_of_outlier_pairs(name):
-    """The error of attention is less than half of the error without scaling.
-
-    Keys are random around the bias, rotated, in Hugging Face's half-split order.
-    """
-    bias, config = BIASES[name]
-    heads = bias.view(-1, config.head_dim)
-    divisors = torch.stack([key_divisors(head, None) for head in heads])[:, None]
-    generator = torch.Generator().manual_seed(0)
-    shape = config.num_key_value_heads, 256, config.head_dim
-    query, key, value = (torch.randn(shape, generator=generator) for _ in "qkv")
-    key = rotated(key + bias.float().view(-1, 1, config.head_dim), config)
-    query = rotated(query, config)
-
-    def error(divisors):
-        cached = to_half_split(to_block_float(to_interleaved(key / divisors), bits=7).float())
-        return (attention(query * divisors, cached, value) - exact).norm() / exact.norm()
-
-    attention = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
-    exact = attention(query, key, value)
-    with_them, without = error(divisors), error(torch.ones(1))
-    assert with_them < 0.5 * without, f"error {with_them:.4f}, without {without:.4f}"
-
-
-def rotated(x, config):
-    """Rotate x [heads, tokens, head_dim] in Hugging Face's order, token t at position t."""
-    rotation = Qwen2RotaryEmbedding(hf_config(config))(x, torch.arange(x.shape[1])[None])
-    return apply_rotary_pos_emb(x[None], x[None], *rotation)[0][0]
 
 
 def test_outliers_of_a_head_norm_leave_an_8_bit_cache_its_bits():

@@ -1,10 +1,8 @@
-"""Slices of tensors: narrowing, padding, joining and reading."""
+"""What slices read of tensors."""
 
 import hashlib
 
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from models.demos.qwen25_7b.config.rope import Rope
 from models.demos.qwen25_7b.plans.slices import VERSION, Constant, KeyScaling, Projection, Table, TensorRange
@@ -19,29 +17,6 @@ TENSORS = {
 
 def read(weight_slice) -> torch.Tensor:
     return weight_slice.read(TENSORS.__getitem__)
-
-
-blocks = st.lists(
-    st.one_of(
-        st.builds(Constant, st.integers(1, 5), st.sampled_from([0.0, 2.0])),
-        st.builds(TensorRange, st.sampled_from("wv"), st.integers(0, 12), st.integers(1, 8)),
-    ),
-    min_size=1,
-    max_size=5,
-)
-
-
-@given(blocks, st.data())
-def test_slices_are_narrowed_padded_and_joined(blocks, data):
-    weight_slice = Projection(0, tuple(blocks), 6)
-    whole = read(weight_slice)
-    first = data.draw(st.integers(0, weight_slice.extent - 1))
-    count = data.draw(st.integers(1, weight_slice.extent - first))
-    narrow = weight_slice.narrow(first, count)
-    assert read(narrow).equal(whole[:, first : first + count])
-    assert read(weight_slice.padded(weight_slice.extent + 3)).equal(torch.nn.functional.pad(whole, (0, 3)))
-    assert weight_slice.padded(weight_slice.extent) == weight_slice
-    assert read(weight_slice.concat(narrow)).equal(torch.cat([whole, read(narrow)], dim=1))
 
 
 def test_a_change_of_the_slices_needs_a_new_cache_version():
