@@ -1,5 +1,7 @@
 """The model's folder runs in a tree of other `models` packages, such as tt-metal's, with nothing else of this
 repository.
+
+Modules loaded in vLLM's process do not import transformers: vLLM needs another version of it.
 """
 
 import os
@@ -11,6 +13,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from programs import run_python
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDER = "models/demos/qwen25_7b"
@@ -122,3 +125,32 @@ def test_only_the_golden_backend_imports_the_golden_mesh():
         if re.search(r"^\s*(from|import) golden_mesh\b", path.read_text(), re.MULTILINE)
     ]
     assert importing == ["tt/mesh.py"]
+
+
+WITHOUT_TRANSFORMERS = """
+import sys
+sys.modules["transformers"] = sys.modules["tokenizers"] = None
+import golden_mesh
+golden_mesh.activate("N150")
+import models.demos.qwen25_7b.vllm.generator_vllm
+"""
+
+
+EXTRA_MODELS = REPOSITORY / FOLDER / "vllm/extra_models/qwen25_7b"
+FOUND = "import golden_mesh; golden_mesh.activate('N150')"
+ABSENT = "sys.modules['models'] = None"
+
+
+def test_the_class_for_vllm_imports_no_transformers(tmp_path):
+    python("-c", WITHOUT_TRANSFORMERS, cwd=tmp_path, path=[REPOSITORY])
+
+
+@pytest.mark.parametrize("before, error", [
+    (FOUND, ""), (ABSENT, "put the root of its repository first on PYTHONPATH"),
+], ids=["found", "absent"])  # fmt: skip
+def test_a_copy_of_the_extra_models_finds_the_package_or_says_what_to_do(tmp_path, before, error):
+    folder = shutil.copytree(EXTRA_MODELS, tmp_path / "extra")
+    program = f"import sys; {before}; sys.path.append('{folder}'); import qwen25_7b_for_vllm"
+    environment = {"PATH": os.environ["PATH"], "HOME": f"{tmp_path}", "PYTHONPATH": f"{REPOSITORY}"}
+    done = run_python("-c", program, env=environment)
+    assert (done.returncode != 0) == bool(error) and error in done.stderr, done.stderr

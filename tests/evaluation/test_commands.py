@@ -16,6 +16,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FEW = ["--texts", "4", "--prompt-tokens", "20", "--steps", "12"]
 LATE = ["--recipes", "bfp8", "--texts", "2", "--steps", "8", "--text", f"{HELD_OUT}"]
 
+SUMS = (2, 3), (4, 6), (6, 7)  # a, and what the file says that a + 1 is
+
 # Runs commands one after the other in one process, and prints their outputs as JSON.
 MANY = """
 import contextlib, io, json, sys
@@ -44,7 +46,7 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
     """The output directory, and each command's printed output."""
     place = tmp_path_factory.mktemp("evaluation")
     (place / "sums.jsonl").write_text(
-        "".join(json.dumps({"question": f"What is {a} + 1?", "answer": f"#### {a + 1}"}) + "\n" for a in (2, 4, 6))
+        "".join(json.dumps({"question": f"What is {a} + 1?", "answer": f"#### {c}"}) + "\n" for a, c in SUMS)
     )
     (place / "Qwen2.5-1B").symlink_to(SMALL_CHECKPOINT)  # the name has a dot, as real ones have
     (place / "four.json").write_text(json.dumps({"mlp_in": "bfloat4_b", "layers": {"0": {"mlp_in": "bfloat8_b"}}}))
@@ -142,15 +144,16 @@ def test_a_users_text_on_a_chosen_split(ran):
 
 
 def test_tasks_are_scored_in_one_table_over_splits(ran):
-    """Each split and recipe answers both questions right, with the same text."""
+    """Each split and recipe answers both questions right, with the same text. The file has one of them wrong."""
     place, output = ran
     written = json.loads((place / "small-checkpoint-N300-tp1-tasks.json").read_text())
     runs = [(f"N300, tp {n} x dp {2 // n}", r) for n in (1, 2) for r in ("bf16", "bfp8")]
     assert [(run["split"], run["recipe"]["name"]) for run in written["runs"]] == runs
     for run in written["runs"]:
-        assert run["results"]["questions"]["exact_match,flexible-extract"] == 1
+        assert run["results"]["questions"]["exact_match,flexible-extract"] == 0.5
+        assert run["results"]["questions"]["exact_match,strict-match"] == 0, "it never learnt to write the mark"
         assert run["n-samples"]["questions"]["effective"] == 2
         assert run["answers"] == ["2 + 1 = 3.", "4 + 1 = 5."]
     exact = [line for line in rows(output["tasks"]) if line[3] == "exact_match, flexible-extract"]
     assert [(line[0], line[1]) for line in exact] == runs
-    assert {(line[2], line[4], line[6]) for line in exact} == {("questions", "1.0000", "2")}
+    assert {(line[2], line[4], line[6]) for line in exact} == {("questions", "0.5000", "2")}

@@ -1,12 +1,19 @@
-"""The captured operations of a step are the launched ones, with the planned bytes; and their modeled times."""
+"""The captured operations of a step or a prompt are the launched ones, with the planned bytes and modeled times."""
 
 import json
 from collections import Counter
 
 import pytest
 from golden_mesh.graph.device_ops import Op
-from qwen25_7b_lab.perf.capture import Step, capture_step
-from qwen25_7b_lab.perf.commands import read_measured
+from qwen25_7b_lab.perf.capture import (
+    Step,
+    capture_batch,
+    capture_prefill,
+    capture_step,
+    layer_kinds,
+    one_layer_of_each_kind,
+)
+from qwen25_7b_lab.perf.commands import read_measured, small_vocabulary
 from qwen25_7b_lab.perf.plan_tables import hops, step_bytes
 from qwen25_7b_lab.perf.plan_tables import sent as sent_by
 from qwen25_7b_lab.perf.report import LABEL, op_table, step_report
@@ -14,7 +21,9 @@ from qwen25_7b_lab.perf.step_model import StepModel, model_step
 from qwen25_7b_lab.prices.op_costs import DRAM
 from qwen25_7b_lab.prices.prices import ranged
 
-from models.demos.qwen25_7b.config import BFP8
+from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B
+from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt
+from models.demos.qwen25_7b.engine.trace import AROUND_BYTES, LAYER_BYTES
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
@@ -170,3 +179,57 @@ def test_every_block_says_that_it_is_modeled(config, plan, step):
     assert len(sections) == 3 and all(LABEL in section.splitlines()[0] for section in sections)
     prose = [block for block in blocks if not block.startswith(("|", "#"))]
     assert prose and all("modeled, not measured" in block for block in prose), prose
+
+
+SENT = {BFP8: "bfloat16", PERFORMANCE: "bfloat8_b"}
+
+
+@pytest.fixture(scope="module", params=SENT, ids=lambda recipe: recipe.name)
+def recipe(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def layer(mesh_device, recipe) -> tuple[Op, ...]:
+    config = Checkpoint.open(SMALL_CHECKPOINT).config
+    ((_, step),) = capture_prefill(mesh_device, config, recipe, tokens=64)
+    return step.layer
+
+
+def test_only_the_all_gather_of_the_performance_recipe_sends_bfloat8_b(mesh_device, recipe, layer):
+    """A reduce-scatter of bfloat8_b would round the sum on every chip."""
+    sent = [(op.name, op.inputs[0].dtype) for op in layer if op.name.endswith(("Scatter", "Gather"))]
+    all_reduce = [("ReduceScatter", "bfloat16"), ("AllGather", SENT[recipe])]
+    assert sent == 2 * (all_reduce if mesh_device.shape[1] > 1 else [])
+
+
+def test_a_sum_in_bfloat8_b_takes_one_more_operation(mesh_device, recipe, layer):
+    """The other two typecasts are of k and v, for an 8-bit cache."""
+    rounds_sums = mesh_device.shape[1] > 1 and SENT[recipe] == "bfloat8_b"
+    typecasts = [op for op in layer if op.name == "Typecast"]
+    cached = 2 if recipe.kv_cache == "bfloat8_b" else 0
+    assert len(typecasts) == cached + (2 if rounds_sums else 0)
+    assert {op.result.dtype for op in typecasts} <= {"bfloat8_b"}
+
+
+def test_the_residual_stays_bfloat16(layer):
+    adds = [op for op in layer if op.call == "add"]
+    assert [op.result.dtype for op in adds] == ["bfloat16", "bfloat16"]
+    assert [op.inputs[0].dtype for op in adds] == ["bfloat16", "bfloat16"]
+
+
+OPERATION_BYTES = 7_700  # of a trace, at most: see engine/trace.py
+START, ROWS, SEQUENCES = 1024, 256, 8
+
+
+def test_a_trace_of_the_recipe_with_the_most_operations_fits_its_share(mesh_device):
+    config = small_vocabulary(QWEN25_7B)
+    counts = list(layer_kinds(config, PERFORMANCE).values())
+    with one_layer_of_each_kind(mesh_device, config, PERFORMANCE, 1, 2048) as replica:
+        end = START + ROWS // SEQUENCES
+        chunk = PrefillChunk(Prompt(0, range(end), START, range(end // 32)), START, START, end)
+        batch = PrefillBatch(ROWS, (chunk,) * SEQUENCES, chunked=True, sequences=SEQUENCES)
+        step = capture_batch(replica, batch, counts)
+    layers = sum(len(ops) * count for ops, count in step.kinds)
+    assert layers * OPERATION_BYTES <= LAYER_BYTES * step.layers
+    assert len(step.before + step.after) * OPERATION_BYTES <= AROUND_BYTES

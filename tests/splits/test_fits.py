@@ -1,4 +1,5 @@
-"""The memory budget that refuses a model before loading agrees with the real allocator.
+"""The memory budget that refuses a model before loading agrees with the real allocator, and the table of a model with
+the shards that it builds, in its order.
 
 The whole 7B is allocated, 28 layers of zeros with their caches. On a golden mesh tensors have no values.
 """
@@ -17,15 +18,17 @@ from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
-from models.demos.qwen25_7b.plans.memory_budget import memory_budget, smaller_sizes
+from models.demos.qwen25_7b.plans.memory_budget import memory_budget, smaller_sizes, weight_bytes
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.plans.slices import WeightShard
 from models.demos.qwen25_7b.tt.attention import allocate_caches
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import chip_of, dtype_of
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
+from tests.families import cut
 
 SEMAPHORES = 10_000  # bytes of L1 that decode's collectives may take, beside L1_SMALL
 USERS = 32
@@ -157,3 +160,56 @@ def test_a_prefill_of_1024_rows_fits_l1(mesh_device, recipe, build, host_alone):
             replica.prefill(batch)
         replica.close()
     assert sum(batch.rows for batch in batches) == tokens
+
+
+# The 7B's dims, with fewer layers and a smaller vocabulary.
+# Joining, padding and sharding are the 7B's.
+CONFIG = cut("7B", layers=2, vocab_size=33_000)
+FAMILIES = {size: cut(size, layers=2, vocab_size=33_000) for size in ("Qwen3-8B", "Llama-3.1-8B")}
+CONTEXT, SPARE = 64, 10_000
+
+
+# The second layer has another recipe.
+MIXED = replace(PERFORMANCE, name="mixed", different=((1, BF16),))
+
+
+@pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K")  # as its shorter rows
+@pytest.mark.parametrize(
+    "model, recipe",
+    [
+        *(pytest.param(CONFIG, recipe, id=recipe.name) for recipe in (BF16, BFP8, MIXED)),
+        *(pytest.param(config, BFP8, id=name) for name, config in FAMILIES.items()),
+    ],
+)
+def test_the_table_is_what_a_model_requests(mesh_device, model, recipe, host_alone):
+    plan = ParallelPlan.make(model, mesh_device.shape[1])
+    requested, _ = made(mesh_device, model, recipe, host_alone)
+    assert requested == ModelTable(model, plan, recipe, chip_of(mesh_device)).shards
+
+
+@pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K")  # as its shorter rows
+@pytest.mark.parametrize("model", [CONFIG, *FAMILIES.values()], ids=["7B", *FAMILIES])
+def test_a_layer_takes_the_planned_bytes(mesh_device, model, host_alone):
+    """A bias that a plan forgets, or counts without need, is more than SPARE."""
+    plan, chip = ParallelPlan.make(model, mesh_device.shape[1]), chip_of(mesh_device)
+    models = [replace(model, num_hidden_layers=layers) for layers in (1, 2)]
+    one, two = (made(mesh_device, m, BFP8, host_alone)[1] for m in models)
+    planned = [weight_bytes(ModelTable(m, plan, BFP8, chip), CONTEXT) for m in models]
+    tables = CONTEXT * plan.kv_heads * model.head_dim * 2 if model.qkv_bias else 0  # no bias here has outliers
+    assert abs(planned[1] - planned[0] - tables - (two - one)) < SPARE
+
+
+def made(mesh_device, model, recipe, host_alone) -> tuple[list[WeightShard], int]:
+    """Make a model of zeros; return the shards that it requested, and the bytes of DRAM that a chip allocated."""
+    requested, before = [], allocated(mesh_device)
+
+    def build(shard: WeightShard) -> ttnn.Tensor:
+        requested.append(shard)
+        return constant_shard(shard, mesh_device, frozenset())
+
+    with host_alone():
+        config = TtModelConfig.make(mesh_device, model, recipe, min_slots=1, max_seq_len=CONTEXT)
+        transformer = TtTransformer(mesh_device, build, config)
+    taken = allocated(mesh_device) - before
+    del transformer
+    return [shard for shard in requested if shard.slice.tensors], taken
