@@ -21,18 +21,6 @@ _BEGINNINGS = {
 }
 
 
-def is_kind(path: Path, kind: str) -> bool:
-    """Whether the file was written by the option `kind`, or is empty."""
-    if not path.stat().st_size:
-        return True
-    if kind == "record --to":
-        return _is_record(path)
-    contents = path.read_bytes()
-    if kind == "cases --to" and signed(contents) != contents:  # its user has edited it
-        return False
-    return contents.startswith(_BEGINNINGS[kind])
-
-
 def signed(contents: bytes) -> bytes:
     """The contents with a last line that has their digest. It replaces a line of an earlier digest."""
     before = contents.rpartition(_DIGEST)[0] or contents
@@ -41,7 +29,11 @@ def signed(contents: bytes) -> bytes:
 
 def check_kind(path: Path, kind: str) -> None:
     """GoldenMeshError: the file exists, and another program wrote it, or its user has edited it."""
-    if path.is_file() and not is_kind(path, kind):
+    if not path.is_file() or not path.stat().st_size:
+        return
+    contents = b"" if kind == "record --to" else path.read_bytes()
+    edited = kind == "cases --to" and signed(contents) != contents
+    if edited or not (contents.startswith(_BEGINNINGS[kind]) if contents else _is_record(path)):
         raise GoldenMeshError(f"{kind} {path}: the file exists, and {kind} did not write it so: name another file")
 
 

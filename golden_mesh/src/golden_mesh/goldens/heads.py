@@ -3,6 +3,8 @@
 Covers prefill, decode and the ops of single models.
 """
 
+from functools import partial
+
 import torch
 import ttnn
 
@@ -91,17 +93,20 @@ def nlp_concat_heads_decode(input_tensor, num_heads, out):
 FALCON_DIM, VIT_HEADS = 64, 12  # constants of the two models' ops
 
 
-@checks(
+def _interleaved(op: str, kv_input_tensor=None, **given) -> None:
+    """Refuse a sharded input of an op whose order of heads in shards is not known."""
+    tensor = given.get("input_tensor", given.get("input"))
+    known = op.startswith("ttnn.transformer") and kv_input_tensor is None
+    if tensor.memory_config().is_sharded() and not known:
+        raise GoldenError(f"{op} of a sharded tensor {list(tensor.shape)} has no golden: give it an interleaved one")
+
+
+for _op in (
     "ttnn.transformer.split_query_key_value_and_split_heads",
     "ttnn.experimental.split_query_key_value_and_split_heads",
     "ttnn.experimental.nlp_create_qkv_heads_vit",
-)
-def _interleaved(op: str, given: dict) -> None:
-    """Refuse a sharded input of an op whose order of heads in shards is not known."""
-    tensor = given.get("input_tensor", given.get("input"))
-    known = op.startswith("ttnn.transformer") and given.get("kv_input_tensor") is None
-    if tensor.memory_config().is_sharded() and not known:
-        raise GoldenError(f"{op} of a sharded tensor {list(tensor.shape)} has no golden: give it an interleaved one")
+):
+    checks(None, _op)(partial(_interleaved, _op))
 
 
 @golden("ttnn.transformer.split_query_key_value_and_split_heads")

@@ -32,11 +32,14 @@ FLOATS_ALONE = {  # op -> dtypes that its kernel reads as floats, of ttnn 0.81.1
     **dict.fromkeys(("ttnn.cumsum", "ttnn.cumprod", "ttnn.moreh_cumsum", "ttnn.lerp"), "UINT16"),
 }
 
-CHECKS: dict[str, list[tuple[str, Callable[..., What]]]] = {}  # op -> hazard and check
+CHECKS: dict[str, list[tuple[str | None, Callable[..., What]]]] = {}  # op -> hazard and check
 
 
-def checks(hazard: str, *ops: str) -> Callable:
-    """Register a check of these ops. It gets a call's arguments by name, and returns what of them meets the hazard."""
+def checks(hazard: str | None, *ops: str) -> Callable:
+    """Register a check of these ops. It gets a call's arguments by name, and returns what of them meets the hazard.
+
+    hazard: None for one that raises its own error.
+    """
 
     def register(function: Callable[..., What]) -> Callable:
         for op in ops:

@@ -52,12 +52,11 @@ class Call:
     remote: set[Place] = field(default_factory=set)
 
 
-class Event:
+class Event(NamedTuple):
     """An event of the library's, and what is over when it has come."""
 
-    def __init__(self, real, clock: Clock):
-        self.real = real
-        self.clock = clock
+    real: Any
+    clock: Clock
 
 
 class Adversary:

@@ -2,7 +2,6 @@
 
 import torch
 import torch.nn.functional as F
-import ttnn
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.other_models.conv import _tensor
@@ -11,17 +10,17 @@ from golden_mesh.mesh.arguments import on_device
 from golden_mesh.registry import golden
 
 
-@checks("ttnn.experimental.prepare_conv3d_weights")
-def _has_device(op: str, given: dict) -> None:
-    weight = given["weight_tensor"]
-    if weight.storage_type() != ttnn.StorageType.DEVICE and given.get("device") is None:
-        raise GoldenError(f"{op} of a weight on the host needs device: the library crashes without")
+@checks(None, "ttnn.experimental.prepare_conv3d_weights")
+def _has_device(weight_tensor, device=None, **_) -> None:
+    if not on_device(weight_tensor) and device is None:
+        name = "ttnn.experimental.prepare_conv3d_weights"
+        raise GoldenError(f"{name} of a weight on the host needs device: the library crashes without")
 
 
-@checks("ttnn.experimental.conv3d")
-def _has_input(op: str, given: dict) -> None:
-    if not on_device(given["input_tensor"]):  # only an unprepared weight may be on the host
-        raise GoldenError(f"{op} runs on a device, and its input_tensor is a tensor on the host")
+@checks(None, "ttnn.experimental.conv3d")
+def _has_input(input_tensor, **_) -> None:
+    if not on_device(input_tensor):  # only an unprepared weight may be on the host
+        raise GoldenError("ttnn.experimental.conv3d runs on a device, and its input_tensor is a tensor on the host")
 
 
 def _dense(weight: torch.Tensor, groups: int) -> torch.Tensor:
