@@ -212,3 +212,9 @@ def golden(*names: str, **fields) -> Callable:
 def collective(*names: str, **fields) -> Callable:
     """Register the function as the golden of the collectives named. It sees the shards of all chips of a group."""
     return golden(*names, over_chips=True, **fields)
+
+
+def golden_table(rows: dict[str, Callable], **fields) -> None:
+    """Register a golden for each row: the names of its ops -> its function."""
+    for names, function in rows.items():
+        golden(*names.split(), **fields)(function)

@@ -75,17 +75,17 @@ def _is_positive_zero(x: torch.Tensor) -> torch.Tensor:
     return (x == 0) & ~x.signbit() if x.is_floating_point() else x == 0
 
 
+def functions(module, names: str) -> dict[str, Callable]:
+    """A module's functions by their names."""
+    return {name: getattr(module, name) for name in names.split()}
+
+
+_OF_TORCH = "abs ceil cos erf exp expm1 floor log log10 log1p log2 neg relu rsqrt sign sin sqrt square tan tanh"
 PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "ABS": torch.abs,
-    "CEIL": torch.ceil,
-    "COS": torch.cos,
+    **{name.upper(): function for name, function in functions(torch, _OF_TORCH).items()},
     "FAST_EXP": lambda x: _nan_beyond(fast_exp(x)),
     "EQZ": lambda x: _magnitude(x) == 0,
-    "ERF": torch.erf,
-    "EXP": torch.exp,
     "EXP2": lambda x: torch.exp(x.double() * math.log(2)).float(),
-    "EXPM1": torch.expm1,
-    "FLOOR": torch.floor,
     "GELU": in_float32(_gelu)(lambda x: approximations.gelu(x, narrow=False)),
     "GELU_TABLE": gelu_by_table,
     "GELU_TANH": _gelu_by_tanh,
@@ -95,28 +95,15 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "HARDSWISH": lambda x: x * F.hardsigmoid(x),
     "IDENTITY": lambda x: x,
     "LEZ": lambda x: x <= 0 if x.is_floating_point() else ~_above_zero(x),
-    "LOG": torch.log,
-    "LOG10": torch.log10,
-    "LOG1P": torch.log1p,
-    "LOG2": torch.log2,
     "LOGICAL_NOT_UNARY": _is_positive_zero,
     "LOGSIGMOID": log_sigmoid,
     "LTZ": lambda x: _magnitude(x) < 0,
     "MISH": _mish,
-    "NEG": torch.neg,
     "NEZ": lambda x: _magnitude(x) != 0,
     "RECIP": torch.reciprocal,
-    "RELU": torch.relu,
     "RELU6": F.relu6,
-    "RSQRT": torch.rsqrt,
     "SIGMOID": _sigmoid,
-    "SIGN": torch.sign,
     "SILU": _silu,
-    "SIN": torch.sin,
-    "SQRT": torch.sqrt,
-    "SQUARE": torch.square,
-    "TAN": torch.tan,
-    "TANH": torch.tanh,
 }
 
 # Functions of a tensor and the numbers of the activation.
@@ -159,23 +146,10 @@ _OF_INTEGERS = set(
 _OF_SIGNED = {"GEZ", "GTZ", "LEZ", "LTZ", "NEG"}
 
 # Strings of ttnn that differ from the enum's names.
-_STRINGS = {"swish": "SILU", "gelu_approx": "GELU_TABLE", "reciprocal": "RECIP", "logical_not": "LOGICAL_NOT_UNARY"}
+STRINGS = {"swish": "SILU", "gelu_approx": "GELU_TABLE", "reciprocal": "RECIP", "logical_not": "LOGICAL_NOT_UNARY"}
 
 # The parameter of these is an accuracy or a vector mode. It changes no exact value.
-_PARAMETER_IS_ACCURACY = {
-    "EXP",
-    "FAST_EXP",
-    "GELU",
-    "GELU_TABLE",
-    "LOG",
-    "LOG10",
-    "LOG2",
-    "RSQRT",
-    "SIGMOID",
-    "SQRT",
-    "TANH",
-    "ERF",
-}
+_PARAMETER_IS_ACCURACY = set("EXP FAST_EXP GELU GELU_TABLE LOG LOG10 LOG2 RSQRT SIGMOID SQRT TANH ERF".split())
 
 
 def wide(value):
@@ -211,7 +185,7 @@ def activate(x: torch.Tensor, activation: Activation | None, dtype: ttnn.DataTyp
         return x
     params = []
     if isinstance(activation, str):
-        name = _STRINGS.get(activation.lower(), activation.upper())
+        name = STRINGS.get(activation.lower(), activation.upper())
     elif isinstance(activation, ttnn.UnaryOpType):
         name = activation.name
     elif isinstance(activation, tuple):

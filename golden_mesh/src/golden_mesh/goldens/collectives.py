@@ -98,10 +98,8 @@ def all_reduce_async(input_tensor, math_op, fp32_dest_acc):
     return [_sum(input_tensor, fp32_dest_acc)] * len(input_tensor)
 
 
-@collective("ttnn.all_broadcast")
-def all_broadcast(input_tensor):
-    """Every chip has all chips' tensors."""
-    return [tuple(input_tensor)] * len(input_tensor)
+# every chip has all chips' tensors
+collective("ttnn.all_broadcast")(lambda input_tensor: [tuple(input_tensor)] * len(input_tensor))
 
 
 @collective("ttnn.broadcast")
@@ -139,14 +137,8 @@ def moe_expert_token_remap(topk_tensor, expert_mapping_tensor, expert_metadata_t
     return results
 
 
-@collective("ttnn.all_gather")
+@collective("ttnn.all_gather", "ttnn.experimental.all_gather_async")
 def all_gather(input_tensor, dim):
-    return [torch.cat(input_tensor, dim)] * len(input_tensor)
-
-
-@collective("ttnn.experimental.all_gather_async")
-def all_gather_async(input_tensor, dim):
-    """The parameters have the order of the overload with a cluster axis."""
     return [torch.cat(input_tensor, dim)] * len(input_tensor)
 
 

@@ -20,34 +20,13 @@ def constant(value, out) -> torch.Tensor:
     return (value.bfloat16() if out.dtype == ttnn.bfloat16 else value).expand(out.shape)
 
 
-@golden("ttnn.zeros", ignores="shape")
-def zeros(out):
-    return constant(0.0, out)
-
-
-@golden("ttnn.ones", ignores="shape")
-def ones(out):
-    return constant(1.0, out)
-
-
-@golden("ttnn.full", ignores="shape")
+@golden("ttnn.full", "ttnn.full_like", ignores="shape tensor")
 def full(fill_value, out):
     return constant(fill_value, out)
 
 
-@golden("ttnn.zeros_like", ignores="tensor")
-def zeros_like(out):
-    return constant(0.0, out)
-
-
-@golden("ttnn.ones_like", ignores="tensor")
-def ones_like(out):
-    return constant(1.0, out)
-
-
-@golden("ttnn.full_like", ignores="tensor")
-def full_like(fill_value, out):
-    return constant(fill_value, out)
+golden("ttnn.zeros", "ttnn.zeros_like", ignores="shape tensor")(lambda out: constant(0.0, out))
+golden("ttnn.ones", "ttnn.ones_like", ignores="shape tensor")(lambda out: constant(1.0, out))
 
 
 @golden("ttnn.arange")

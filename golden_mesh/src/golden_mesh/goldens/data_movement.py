@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.layout import through_dest
-from golden_mesh.registry import golden
+from golden_mesh.registry import golden, golden_table
 
 
 def _as(x: torch.Tensor, shape) -> torch.Tensor:
@@ -32,9 +32,7 @@ def reshape(input_tensor, out):
     return _as(input_tensor, out.shape)
 
 
-@golden("ttnn.unsqueeze_to_4D", view=True)
-def unsqueeze_to_4d(tensor, out):
-    return _as(tensor, out.shape)
+golden("ttnn.unsqueeze_to_4D", view=True)(lambda tensor, out: _as(tensor, out.shape))
 
 
 @golden("ttnn.slice", pads="pad_value", ignores="slice_dim num_devices")
@@ -61,16 +59,6 @@ def concat(tensors, dim, groups):
         return torch.cat(list(tensors), dim)
     dim %= tensors[0].dim()
     return torch.cat([x.unflatten(dim, (groups, -1)) for x in tensors], dim + 1).flatten(dim, dim + 1)
-
-
-@golden("ttnn.split")
-def split(input_tensor, split_size, dim=0):
-    return tuple(part.clone() for part in input_tensor.split(split_size, dim))
-
-
-@golden("ttnn.chunk")
-def chunk(input_tensor, chunks, dim):
-    return tuple(part.clone() for part in input_tensor.chunk(chunks, dim))
 
 
 @golden("ttnn.pad")
@@ -103,30 +91,19 @@ def repeat(input_tensor, repeat_dims):
     return input_tensor.repeat((1,) * (input_tensor.dim() - len(dims)) + dims)
 
 
-@golden("ttnn.repeat_interleave")
-def repeat_interleave(input_tensor, repeats, dim):
-    return input_tensor.repeat_interleave(repeats, dim)
-
-
-@golden("ttnn.expand")
-def expand(input_tensor, output_shape):
-    return input_tensor.expand(tuple(output_shape)).contiguous()
-
-
-@golden("ttnn.experimental.broadcast_to")
-def broadcast_to(input, output_shape):
-    return input.expand(tuple(output_shape)).contiguous()
-
-
-@golden("ttnn.experimental.transpose_rm")
-def transpose_rm(input):
-    return input.transpose(-1, -2).contiguous()
-
-
-@golden("ttnn.experimental.convert_to_chw")
-def convert_to_chw(input):
-    """[1, 1, H * W, C] -> [1, 1, C, H * W]"""
-    return input.transpose(-1, -2).contiguous()
+_ROWS = {
+    "ttnn.chunk": lambda input_tensor, chunks, dim: tuple(x.clone() for x in input_tensor.chunk(chunks, dim)),
+    "ttnn.expand": lambda input_tensor, output_shape: input_tensor.expand(tuple(output_shape)).contiguous(),
+    "ttnn.experimental.broadcast_to": lambda input, output_shape: input.expand(tuple(output_shape)).contiguous(),
+    # [1, 1, H * W, C] -> [1, 1, C, H * W]
+    "ttnn.experimental.convert_to_chw ttnn.experimental.transpose_rm": lambda input: input.mT.contiguous(),
+    "ttnn.repeat_interleave": lambda input_tensor, repeats, dim: input_tensor.repeat_interleave(repeats, dim),
+    # without a dim the tensor is one row
+    "ttnn.roll": lambda input_tensor, shifts, dim: torch.roll(input_tensor, shifts, dim),
+    "ttnn.split": lambda input_tensor, split_size, dim=0: tuple(x.clone() for x in input_tensor.split(split_size, dim)),
+    "ttnn.stack": lambda input_tensors, dim: torch.stack(list(input_tensors), dim),
+}
+golden_table(_ROWS)
 
 
 @golden("ttnn.experimental.convert_to_hwc")
@@ -134,17 +111,6 @@ def convert_to_hwc(input, out):
     """[1, B, C, H * W] -> [1, 1, B * H * W, C or more]: the alignment's channels are zeros here."""
     rows = input.transpose(-1, -2).flatten(0, 2)[None, None]
     return F.pad(rows, (0, out.shape[-1] - rows.shape[-1]))
-
-
-@golden("ttnn.roll")
-def roll(input_tensor, shifts, dim):
-    """Rotate along dim. Without a dim the tensor is one row."""
-    return torch.roll(input_tensor, shifts, dim)
-
-
-@golden("ttnn.stack")
-def stack(input_tensors, dim):
-    return torch.stack(list(input_tensors), dim)
 
 
 @golden("ttnn.experimental.slice_write", writes="output_tensor")

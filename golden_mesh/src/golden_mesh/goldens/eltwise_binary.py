@@ -20,7 +20,7 @@ from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.activations import activate_all, beside_integers, wide
+from golden_mesh.goldens.activations import activate_all, beside_integers, functions, wide
 from golden_mesh.goldens.quotients import (
     are_integers,
     check_remainder,
@@ -35,7 +35,7 @@ from golden_mesh.goldens.quotients import (
     whole_quotient,
 )
 from golden_mesh.hazards import meet
-from golden_mesh.registry import golden
+from golden_mesh.registry import golden, golden_table
 
 BLOCK_FLOATS = {ttnn.bfloat8_b, ttnn.bfloat4_b}
 
@@ -139,30 +139,16 @@ def _is_true(x: torch.Tensor) -> torch.Tensor:
     return (x != 0) & (x != -1 << 31)
 
 
-def logical_and(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return _is_true(a) & _is_true(b)
+def _of_truth(function: Callable) -> Callable:
+    return lambda a, b: function(_is_true(a), _is_true(b))
 
 
-def logical_or(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return _is_true(a) | _is_true(b)
-
-
-def logical_xor(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return _is_true(a) ^ _is_true(b)
-
-
+_TRUTH = functions(torch, "logical_and logical_or logical_xor")
+LOGICAL = {name: _of_truth(function) for name, function in _TRUTH.items()}
 xlogy = in_double(torch.xlogy)
 
 
-@golden("ttnn.rpow")
-def rpow(input_tensor, exponent):
-    """exponent ** x: it is the base."""
-    return power_of_number(exponent, input_tensor)
-
-
-def _in_long(function: Callable) -> Callable:
-    """torch's function of integers in int64: no result is out of its range."""
-    return lambda a, b: function(a.long(), b.long())
+golden("ttnn.rpow")(lambda input_tensor, exponent: power_of_number(exponent, input_tensor))
 
 
 def reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -232,16 +218,9 @@ for _name, _function in {
     "subtract": torch.sub,
     "multiply": torch.mul,
     "squared_difference": squared_difference,
-    "logical_and": logical_and,
-    "logical_or": logical_or,
-    "logical_xor": logical_xor,
-    "eq": _of_normal(torch.eq),
-    "ne": _of_normal(torch.ne),
-    "lt": _of_normal(torch.lt),
-    "le": _of_normal(torch.le),
-    "gt": _of_normal(torch.gt),
-    "ge": _of_normal(torch.ge),
-    "gcd": _in_long(torch.gcd),
+    **LOGICAL,
+    **{name: _of_normal(function) for name, function in functions(torch, "eq ne lt le gt ge").items()},
+    "gcd": lambda a, b: torch.gcd(a.long(), b.long()),
     "lcm": least_common_multiple,
     "ldexp": torch.ldexp,
     "logaddexp": in_double(torch.logaddexp),
@@ -251,19 +230,22 @@ for _name, _function in {
     golden(f"ttnn.{_name}", stacks="input_tensor_a input_tensor_b", passes=compute)(_binary(_function))
 
 
-def binary_of_numbers(*names: str, function: Callable) -> None:
-    """Register ops whose overload for a number calls it input_b."""
+def binary_of_numbers(function: Callable) -> Callable:
+    """An op whose overload for a number calls it input_b."""
 
     def op(input_tensor_a, input_tensor_b, input_b, out, **activations):
         other = input_b if input_tensor_b is None else input_tensor_b
         return compute(function, input_tensor_a, other, out.dtype, **activations)
 
-    golden(*names, passes=compute)(op)
+    return op
 
 
-binary_of_numbers("ttnn.maximum", function=torch.maximum)
-binary_of_numbers("ttnn.minimum", function=smaller)
-binary_of_numbers("ttnn.rsub", function=reverse_subtract)
+_OF_NUMBERS = {
+    "ttnn.maximum": binary_of_numbers(torch.maximum),
+    "ttnn.minimum": binary_of_numbers(smaller),
+    "ttnn.rsub": binary_of_numbers(reverse_subtract),
+}
+golden_table(_OF_NUMBERS, passes=compute)
 
 
 @golden("ttnn.remainder", passes=compute)
@@ -273,7 +255,7 @@ def remainder(input_tensor_a, input_tensor_b, out, **activations):
     function = remainder_by_floor
     if not isinstance(input_tensor_b, torch.Tensor) and input_tensor_a.is_floating_point():
         narrow = input_tensor_a.dtype == torch.bfloat16
-        function = lambda a, _: remainders.by_floor_of_number(a, input_tensor_b, narrow)  # noqa: E731
+        function = lambda a, _: remainders.by_floor_of_number(a, input_tensor_b, narrow)
     return compute(function, input_tensor_a, input_tensor_b, out.dtype, **activations)
 
 

@@ -15,58 +15,25 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import (
     PLAIN,
     STORING,
+    STRINGS,
     WITH_NUMBERS,
     activate,
     beside_integers,
     function,
+    functions,
     stored,
     wide,
 )
 from golden_mesh.hazards.values import note_special
-from golden_mesh.registry import golden
+from golden_mesh.registry import golden, golden_table
 from golden_mesh.versions import library_golden
 
-_UNARY = {  # ttnn op -> UnaryOpType
-    "abs": "ABS",
-    "ceil": "CEIL",
-    "cos": "COS",
-    "eqz": "EQZ",
-    "erf": "ERF",
-    "exp": "EXP",
-    "exp2": "EXP2",
-    "expm1": "EXPM1",
-    "floor": "FLOOR",
-    "gez": "GEZ",
-    "gtz": "GTZ",
-    "hardsigmoid": "HARDSIGMOID",
-    "hardswish": "HARDSWISH",
-    "identity": "IDENTITY",
-    "lez": "LEZ",
-    "log": "LOG",
-    "log10": "LOG10",
-    "log1p": "LOG1P",
-    "log2": "LOG2",
-    "log_sigmoid": "LOGSIGMOID",
-    "logical_not": "LOGICAL_NOT_UNARY",
-    "ltz": "LTZ",
-    "mish": "MISH",
-    "neg": "NEG",
-    "nez": "NEZ",
-    "reciprocal": "RECIP",
-    "relu": "RELU",
-    "relu6": "RELU6",
-    "rsqrt": "RSQRT",
-    "sigmoid": "SIGMOID",
-    "sigmoid_accurate": "SIGMOID",
-    "sign": "SIGN",
-    "silu": "SILU",
-    "sin": "SIN",
-    "sqrt": "SQRT",
-    "square": "SQUARE",
-    "swish": "SILU",
-    "tan": "TAN",
-    "tanh": "TANH",
-}
+_UNARY = (
+    "abs ceil cos eqz erf exp exp2 expm1 floor gez gtz hardsigmoid hardswish identity lez log log10 log1p log2 "
+    "log_sigmoid logical_not ltz mish neg nez reciprocal relu relu6 rsqrt sigmoid sigmoid_accurate sign silu sin sqrt "
+    "square swish tan tanh"
+).split()
+_TYPES = STRINGS | {"log_sigmoid": "LOGSIGMOID", "sigmoid_accurate": "SIGMOID"}  # else the name in capitals
 
 
 def _unary(name: str) -> Callable:
@@ -87,8 +54,8 @@ def as_dest(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return result.bfloat16() if x.dtype == torch.bfloat16 and result.is_floating_point() else result
 
 
-for _name, _type in _UNARY.items():
-    golden(f"ttnn.{_name}", ignores="mode vector_mode")(_unary(_type))
+for _name in _UNARY:
+    golden(f"ttnn.{_name}", ignores="mode vector_mode")(_unary(_TYPES.get(_name, _name.upper())))
 
 
 _GELU = {"Accurate": "GELU", "Tanh": "GELU_TANH", "FastLut": "GELU_TABLE"}
@@ -161,30 +128,24 @@ _IN_FLOAT32 = {
     "digamma": lambda x: approximations.digamma(x, narrow=False),
     "erfc": approximations.erfc,
     "erfinv": approximations.erfinv,
+    "i0": vector.i0,
     "lgamma": lambda x: approximations.lgamma(x, narrow=False),
     "softsign": vector.softsign,
 }
 
 
-def _by_rule(name: str) -> None:
-    function = library_golden(name)
-    if function is None:
-        return
-
+def _by_rule(name: str, function: Callable | None) -> None:
     def op(input_tensor, **parameters):
         return _compute(function, input_tensor, name=name, **parameters)
 
-    golden(f"ttnn.{name}")(op)
+    if function is not None:  # an older ttnn lacks some
+        golden(f"ttnn.{name}")(op)
 
 
 for _name in _PLAIN:
-    _by_rule(_name)
-
-
-@golden("ttnn.i0")
-def i0(input_tensor):
-    in_bfloat16 = input_tensor.dtype == torch.bfloat16
-    return in_bfloat16_dest("I0")(input_tensor) if in_bfloat16 else vector.i0(input_tensor)
+    _by_rule(_name, library_golden(_name))
+for _name, _function in functions(torch, "acos acosh asin atanh i0").items():
+    _by_rule(_name, _function)
 
 
 @golden("ttnn.logit")
@@ -208,17 +169,10 @@ def round(input_tensor, decimals):
     return engine.keep(result, engine.BFLOAT16) if input_tensor.dtype == torch.bfloat16 else result
 
 
-# ttnn's own functions of these differ between versions: 0.77.0 ignores the parameters and has no i1.
-@golden("ttnn.i1")
-def i1(input_tensor):
-    """The chip limits its input to +-88.5."""
-    return _compute(torch.special.i1, input_tensor.clamp(-88.5, 88.5).nan_to_num(88.5))
-
-
 @golden("ttnn.tanhshrink")
 def tanhshrink(input_tensor):
     """x - tanh(x), whose terms cancel near 0."""
-    series = lambda x: x**3 * (1 / 3 - x * x * 2 / 15)  # noqa: E731
+    series = lambda x: x**3 * (1 / 3 - x * x * 2 / 15)
     return _compute(lambda x: torch.where(x.abs() < 0.01, series(x), x - torch.tanh(x)), input_tensor)
 
 
@@ -247,22 +201,9 @@ def leaky_relu(input_tensor, negative_slope):
     return engine.keep(result, 8) if input_tensor.dtype == torch.bfloat16 else result
 
 
-@golden("ttnn.selu")
-def selu(input_tensor, scale, alpha):
-    return _compute(lambda x: scale * torch.where(x >= 0, x, alpha * torch.expm1(x)), input_tensor)
-
-
 @golden("ttnn.softplus")
 def softplus(input_tensor, beta=1.0, threshold=20.0):
     return as_dest(approximations.softplus(input_tensor, beta, threshold), input_tensor)
-
-
-def _of_torch(function: Callable) -> Callable:
-    return lambda input_tensor: _compute(function, input_tensor, name=function.__name__)
-
-
-for _function in (torch.acos, torch.acosh, torch.asin, torch.atanh):
-    golden(f"ttnn.{_function.__name__}")(_of_torch(_function))
 
 
 @golden("ttnn.rdiv")
@@ -278,30 +219,27 @@ def rdiv(input_tensor, value, rounding_mode):
     return result
 
 
-@golden("ttnn.bitwise_not")
-def bitwise_not(input_tensor):
-    return ~input_tensor
+def _normalized(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    """(x - mean) / std"""
+    return _compute(lambda x: (x - x.mean(dims, keepdim=True)) / x.std(dims, keepdim=True, correction=0), x)
+
+
+_SELU = lambda x, scale, alpha: scale * torch.where(x >= 0, x, alpha * torch.expm1(x))
+# ttnn's own functions of i1 and selu differ between versions: 0.77.0 ignores the parameters and has no i1.
+_ROWS = {
+    "ttnn.bitwise_not": lambda input_tensor: ~input_tensor,
+    # a chip limits its input
+    "ttnn.i1": lambda input_tensor: _compute(torch.special.i1, input_tensor.clamp(-88.5, 88.5).nan_to_num(88.5)),
+    "ttnn.normalize_global": lambda input_tensor: _normalized(input_tensor, tuple(range(input_tensor.dim()))),
+    "ttnn.normalize_hw": lambda input_tensor: _normalized(input_tensor, (-2, -1)),
+    "ttnn.selu": lambda input_tensor, scale, alpha: _compute(_SELU, input_tensor, scale, alpha),
+}
+golden_table(_ROWS)
 
 
 @golden("ttnn.logical_not_", writes="input_tensor")
 def logical_not_(input_tensor, store):
     input_tensor.copy_(store(PLAIN["LOGICAL_NOT_UNARY"](input_tensor)))
-
-
-@golden("ttnn.normalize_hw")
-def normalize_hw(input_tensor):
-    """(x - mean) / std of each matrix."""
-    return _compute(lambda x: _normalized(x, (-2, -1)), input_tensor)
-
-
-@golden("ttnn.normalize_global")
-def normalize_global(input_tensor):
-    """(x - mean) / std of the whole tensor."""
-    return _compute(lambda x: _normalized(x, tuple(range(x.dim()))), input_tensor)
-
-
-def _normalized(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
-    return (x - x.mean(dims, keepdim=True)) / x.std(dims, keepdim=True, correction=0)
 
 
 @golden("ttnn.alt_complex_rotate90")

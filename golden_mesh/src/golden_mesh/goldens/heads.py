@@ -10,7 +10,7 @@ import ttnn
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.hazards.checks import checks
-from golden_mesh.registry import golden
+from golden_mesh.registry import golden, golden_table
 
 
 @golden("ttnn.experimental.nlp_create_qkv_heads")
@@ -73,7 +73,7 @@ def nlp_create_q_heads_split(input, num_heads, split_head_dim):
     return heads[..., :split_head_dim].clone(), heads[..., split_head_dim:].clone()
 
 
-@golden("ttnn.experimental.nlp_concat_heads")
+@golden("ttnn.experimental.nlp_concat_heads", "ttnn.experimental.concatenate_heads")
 def nlp_concat_heads(input_tensor):
     """[B, heads, S, dim] -> [B, 1, S, heads * dim]"""
     return input_tensor.transpose(1, 2).flatten(2).unsqueeze(1)
@@ -151,22 +151,13 @@ def create_qkv_heads(input, num_heads, num_kv_heads, transpose_k_heads):
     return q, (k.transpose(-1, -2) if transpose_k_heads else k).contiguous(), v
 
 
-@golden("ttnn.experimental.concatenate_heads")
-def concatenate_bert_heads(input_tensor):
-    """[B, heads, S, dim] -> [B, 1, S, heads * dim]"""
-    return nlp_concat_heads(input_tensor)
-
-
-@golden("ttnn.experimental.nlp_concat_heads_boltz")
-def nlp_concat_heads_boltz(input_tensor):
-    """[heads, S, S, dim] -> [1, S, S, heads * dim]"""
-    return input_tensor.permute(1, 2, 0, 3).flatten(2).unsqueeze(0)
-
-
-@golden("ttnn.transformer.concatenate_heads")
-def concatenate_heads(input_tensor):
-    """[B, heads, S, dim] -> [B, S, heads * dim]"""
-    return input_tensor.transpose(1, 2).flatten(2)
+_CONCATENATED = {
+    # [B, heads, S, dim] -> [B, S, heads * dim]
+    "ttnn.transformer.concatenate_heads": lambda input_tensor: input_tensor.transpose(1, 2).flatten(2),
+    # [heads, S, S, dim] -> [1, S, S, heads * dim]
+    "ttnn.experimental.nlp_concat_heads_boltz": lambda input_tensor: input_tensor.permute(1, 2, 0, 3).flatten(2)[None],
+}
+golden_table(_CONCATENATED)
 
 
 @golden("ttnn.experimental.nlp_create_qkv_heads_falcon7b")

@@ -10,12 +10,12 @@ import ttnn
 
 from golden_mesh.arithmetic import engine, packer, special
 from golden_mesh.errors import GoldenError
-from golden_mesh.registry import golden
+from golden_mesh.registry import golden, golden_table
 
 
-def through_dest(x: torch.Tensor) -> torch.Tensor:
+def through_dest(input_tensor: torch.Tensor) -> torch.Tensor:
     """The values as unpacker and packer hand them on: of bfloat16 a NaN becomes infinity."""
-    return special.without_nan(x) if x.dtype == torch.bfloat16 else x
+    return special.without_nan(input_tensor) if input_tensor.dtype == torch.bfloat16 else input_tensor
 
 
 def _copied(x: torch.Tensor, dtype) -> torch.Tensor:
@@ -46,9 +46,8 @@ def interleaved_to_sharded_partial(input_tensor, num_slices, slice_index, out):
     rows = input_tensor.flatten(0, -2)
     part = rows[_slice(len(rows), num_slices, slice_index)]
     if part.shape != tuple(out.shape[-2:]):
-        raise GoldenError(
-            f"interleaved_to_sharded_partial of {list(input_tensor.shape)}, which has padding, has no golden"
-        )
+        shape = list(input_tensor.shape)
+        raise GoldenError(f"interleaved_to_sharded_partial of {shape}, which has padding, has no golden")
     return part.reshape(out.shape).clone()
 
 
@@ -65,20 +64,18 @@ def sharded_to_interleaved_partial(input_tensor, cache_tensor, num_slices, slice
     rows[_slice(len(rows), num_slices, slice_index)] = store(input_tensor).view(-1, rows.shape[-1])
 
 
-@golden("ttnn.reshard")
-def reshard(input_tensor):
-    return input_tensor
-
-
 @golden("ttnn.to_layout", ignores="pad_value")
 def to_layout(tensor):
     """The padding of the tile layout is not part of the logical shape."""
     return through_dest(tensor)
 
 
-@golden("ttnn.tilize", "ttnn.untilize")
-def tilize(input_tensor):
-    return through_dest(input_tensor)
+_ROWS = {
+    "ttnn.move ttnn.reshard": lambda input_tensor: input_tensor,
+    "ttnn.reallocate": lambda tensor: tensor,
+    "ttnn.tilize ttnn.untilize": through_dest,
+}
+golden_table(_ROWS)
 
 
 @golden("ttnn.tilize_with_zero_padding", pads=0.0)
@@ -130,16 +127,6 @@ def fill_implicit_tile_padding(input_tensor, fill_value):
 def clone(input, compute_kernel_config, out):
     wide = compute_kernel_config is not None and compute_kernel_config.fp32_dest_acc_en
     return input if wide else _copied(input, out.dtype)
-
-
-@golden("ttnn.move")
-def move(input_tensor):
-    return input_tensor
-
-
-@golden("ttnn.reallocate")
-def reallocate(tensor):
-    return tensor
 
 
 @golden("ttnn.copy", writes="input_b", unread=True)

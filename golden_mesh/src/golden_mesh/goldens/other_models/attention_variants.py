@@ -116,14 +116,8 @@ def _by_user(a: torch.Tensor, b: torch.Tensor, config) -> torch.Tensor:
     return result.reshape(users, -1, b.shape[-1]).transpose(0, 1).unsqueeze(0)
 
 
-@golden("ttnn.experimental.attn_matmul")
+@golden("ttnn.experimental.attn_matmul", "ttnn.experimental.group_attn_matmul")
 def attn_matmul(input_tensor_a, input_tensor_b, compute_kernel_config):
-    """a [1, heads, users, K] @ b [users, 1, K, N] -> [1, heads, users, N]"""
-    return _by_user(input_tensor_a, input_tensor_b, compute_kernel_config)
-
-
-@golden("ttnn.experimental.group_attn_matmul")
-def group_attn_matmul(input_tensor_a, input_tensor_b, compute_kernel_config):
     """a [1, heads, users, K] @ b [users, kv heads, K, N] -> [1, heads, users, N]"""
     return _by_user(input_tensor_a, input_tensor_b, compute_kernel_config)
 

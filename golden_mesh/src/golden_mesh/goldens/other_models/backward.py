@@ -1,7 +1,7 @@
 """Gradients: ttnn's `_bw` operations, computed by torch's automatic differentiation in float32.
 
-A chip computes a gradient in several operations, and each of them rounds. backward_steps.py has some of these steps.
-Of the other gradients only the result is rounded.
+A chip computes a gradient in several operations, and each of them rounds. Some gradients of bfloat16 tensors are
+computed in the steps of ttnn's composite operations (`STEPS`). Of the others only the result is rounded.
 """
 
 from typing import Callable
@@ -9,10 +9,12 @@ from typing import Callable
 import torch
 import torch.nn.functional as F
 
+from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.parts import common_shape
-from golden_mesh.goldens.other_models.backward_steps import STEPS
+from golden_mesh.goldens.activations import function as f
+from golden_mesh.goldens.activations import functions
 from golden_mesh.mesh.memory import Slot
-from golden_mesh.registry import golden
+from golden_mesh.registry import golden, golden_table
 
 
 def gradients(function: Callable, grad: torch.Tensor, *inputs: torch.Tensor) -> list[torch.Tensor]:
@@ -31,152 +33,116 @@ def slots(out) -> tuple[Slot, ...]:
     return (out,) if isinstance(out, Slot) else out
 
 
-_UNARY = {
-    "abs": torch.abs,
-    "acos": torch.acos,
-    "acosh": torch.acosh,
-    "asin": torch.asin,
-    "asinh": torch.asinh,
-    "atan": torch.atan,
-    "atanh": torch.atanh,
-    "cos": torch.cos,
-    "cosh": torch.cosh,
-    "deg2rad": torch.deg2rad,
-    "digamma": torch.digamma,
-    "erf": torch.erf,
-    "erfc": torch.erfc,
-    "erfinv": torch.erfinv,
-    "exp": torch.exp,
-    "exp2": torch.exp2,
-    "expm1": torch.expm1,
-    "frac": torch.frac,
-    "hardsigmoid": F.hardsigmoid,
-    "hardswish": F.hardswish,
-    "i0": torch.i0,
-    "lgamma": torch.lgamma,
-    "log": torch.log,
-    "log10": torch.log10,
-    "log1p": torch.log1p,
-    "log2": torch.log2,
-    "log_sigmoid": F.logsigmoid,
-    "neg": torch.neg,
-    "rad2deg": torch.rad2deg,
-    "reciprocal": torch.reciprocal,
-    "relu": torch.relu,
-    "relu6": F.relu6,
-    "rsqrt": torch.rsqrt,
-    "selu": F.selu,
-    "sigmoid": torch.sigmoid,
-    "silu": F.silu,
-    "sin": torch.sin,
-    "sinh": torch.sinh,
-    "softsign": F.softsign,
-    "sqrt": torch.sqrt,
-    "square": torch.square,
-    "tan": torch.tan,
-    "tanh": torch.tanh,
-    "tanhshrink": F.tanhshrink,
-    # with parameters, in the op's order
-    "celu": F.celu,
-    "elu": F.elu,
-    "hardshrink": F.hardshrink,
-    "hardtanh": lambda x, min, max: F.hardtanh(x, min, max),
-    "leaky_relu": F.leaky_relu,
-    "softplus": F.softplus,
-    "softshrink": F.softshrink,
-}
-_BINARY = {
-    "atan2": torch.atan2,
-    "hypot": torch.hypot,
-    "logaddexp": torch.logaddexp,
-    "logaddexp2": torch.logaddexp2,
-    "squared_difference": lambda a, b: (a - b) ** 2,
-    "xlogy": torch.xlogy,
+def _number(value) -> torch.Tensor:
+    return value if isinstance(value, torch.Tensor) else torch.tensor(value).bfloat16()
+
+
+def _mul(a: torch.Tensor, b) -> torch.Tensor:
+    return (a.float() * _number(b).float()).bfloat16()
+
+
+def _add(a: torch.Tensor, b) -> torch.Tensor:
+    return engine.add(a, _number(b)).bfloat16()
+
+
+def _from(number: float, x: torch.Tensor) -> torch.Tensor:
+    return engine.subtract(_number(number), x).bfloat16()
+
+
+def _hardswish(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    inside = _mul(g, _add(_mul(x, 0.3333), 0.5))
+    return torch.where(x < -3, 0, torch.where(x <= 3, inside, g))
+
+
+def _silu(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    s = f("SIGMOID", x)
+    return _mul(_mul(g, s), _add(_mul(_from(1.0, s), x), 1.0))
+
+
+def _erf(slope: float) -> Callable:
+    return lambda g, x: _mul(_mul(f("EXP", -f("SQUARE", x)), g), slope)
+
+
+STEPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "cos": lambda g, x: _mul(g, -f("SIN", x)),
+    "erf": _erf(1.1283791671),
+    "erfc": _erf(-1.1283791671),
+    "exp": lambda g, x: _mul(g, f("EXP", x)),
+    "expm1": lambda g, x: _mul(g, f("EXP", x)),
+    "hardswish": _hardswish,
+    "log": lambda g, x: _mul(g, f("RECIP", x)),
+    "reciprocal": lambda g, x: _mul(-g, f("RECIP", f("SQUARE", x))),
+    "silu": _silu,
+    "sin": lambda g, x: _mul(g, f("COS", x)),
+    "sqrt": lambda g, x: _mul(g, f("RECIP", _mul(f("SQRT", x), 2.0))),
+    "square": lambda g, x: _mul(_mul(g, 2.0), x),
+    "tan": lambda g, x: _mul(g, _add(f("SQUARE", f("TAN", x)), 1.0)),
+    "tanhshrink": lambda g, x: _mul(g, f("SQUARE", f("TANH", x))),
 }
 
 
-def _unary(name: str, function: Callable) -> None:
-    def op(grad_tensor, input_tensor, **parameters):
-        found = gradients(lambda x: function(x, *parameters.values()), grad_tensor, input_tensor)
-        if name not in STEPS or not (grad_tensor.dtype == input_tensor.dtype == torch.bfloat16):
-            return found
-        return [found[0].where(~found[0].isfinite(), STEPS[name](grad_tensor, input_tensor).float())]
-
-    golden(f"ttnn.{name}_bw")(op)
-
-
-for _name, _function in _UNARY.items():
-    _unary(_name, _function)
-
-
-def _binary(function: Callable) -> Callable:
-    def op(grad_tensor, input_tensor_a, input_tensor_b):
-        return gradients(function, grad_tensor, input_tensor_a, input_tensor_b)
-
-    return op
-
-
-for _name, _function in _BINARY.items():
-    golden(f"ttnn.{_name}_bw")(_binary(_function))
-
-
-_SEVERAL: dict[str, Callable] = {  # of one to three tensors, and numbers in the ops' order
-    "add": torch.add,
+# Of one to three tensors, and numbers in the ops' order.
+_OF_TORCH = (
+    "abs acos acosh add asin asinh atan atan2 atanh ceil clamp clip cos cosh deg2rad digamma erf erfc erfinv exp exp2 "
+    "expm1 floor frac hypot i0 lgamma log log10 log1p log2 logaddexp logaddexp2 logit mul neg rad2deg reciprocal relu "
+    "round rsqrt sigmoid sign sin sinh sqrt square sub tan tanh trunc xlogy"
+)
+_OF_F = "celu elu hardshrink hardsigmoid hardswish leaky_relu relu6 selu silu softplus softshrink softsign tanhshrink"
+_FUNCTIONS: dict[str, Callable] = {
+    **functions(torch, _OF_TORCH),
+    **functions(F, _OF_F),
     "addalpha": lambda a, b, alpha=1.0: a + alpha * b,
     "addcdiv": lambda a, b, c, alpha: a + alpha * b / c,
     "addcmul": lambda a, b, c, alpha: a + alpha * b * c,
     "assign": lambda a, b=0: a + b,
-    "ceil": torch.ceil,
-    "clamp": torch.clamp,
-    "clip": torch.clamp,
     "concat": lambda a, b, dim=0: torch.cat((a, b), dim),
     "div": lambda a, scalar, rounding_mode=None: torch.div(a, scalar, rounding_mode=rounding_mode),
     "div_no_nan": lambda a, scalar: a / scalar if scalar else a * 0,
     "fill_zero": lambda x: x * 0,
-    "floor": torch.floor,
     "fmod": lambda a, scalar: torch.fmod(a, scalar),
+    "hardtanh": lambda x, min, max: F.hardtanh(x, min, max),
     "ldexp": lambda a, b: a * 2**b,
     "lerp": lambda a, b, scalar: torch.lerp(a, b, scalar),
-    "logit": torch.logit,
+    "log_sigmoid": F.logsigmoid,
     "max": torch.maximum,
     "min": torch.minimum,
-    "mul": torch.mul,
     "multigammaln": lambda x: torch.mvlgamma(x, 4),
     "polygamma": lambda x, n: torch.polygamma(n, x),
     "pow": lambda x, exponent: x**exponent,
     "rdiv": lambda x, scalar, rounding_mode=None: torch.div(x.new_tensor(scalar), x, rounding_mode=rounding_mode),
     "remainder": lambda a, scalar: torch.remainder(a, scalar),
-    "round": torch.round,
     "rpow": lambda x, exponent: exponent**x,
     "rsub": lambda a, b: b - a,
-    "sign": torch.sign,
-    "sub": torch.sub,
+    "squared_difference": lambda a, b: (a - b) ** 2,
     "subalpha": lambda a, b, alpha=1.0: a - alpha * b,
     "threshold": lambda x, min, max: F.threshold(x, min, max),
-    "trunc": torch.trunc,
 }
 
 
-def _several(function: Callable) -> Callable:
+def _backward(name: str) -> Callable:
+    function, steps = _FUNCTIONS[name], STEPS.get(name)
+
     def op(grad_tensor, are_required_outputs, out, **operands):
         """The gradients of the tensors that are required."""
         places = [name for name, x in operands.items() if isinstance(x, torch.Tensor)]
-        of_tensors = lambda *tensors: function(*(operands | dict(zip(places, tensors))).values())  # noqa: E731
+        of_tensors = lambda *tensors: function(*(operands | dict(zip(places, tensors))).values())
         found = gradients(of_tensors, grad_tensor, *map(operands.get, places))
+        x = operands[places[0]]
+        if steps and grad_tensor.dtype == x.dtype == torch.bfloat16:
+            found[0] = found[0].where(~found[0].isfinite(), steps(grad_tensor, x).float())
         found = [g for g, wanted in zip(found, [*(are_required_outputs or (True, True)), True]) if wanted]
         return found[: len(slots(out))]  # lerp's weight has none
 
     return op
 
 
-for _name, _function in _SEVERAL.items():
-    golden(f"ttnn.{_name}_bw")(_several(_function))
+golden_table({f"ttnn.{name}_bw": _backward(name) for name in _FUNCTIONS})
 
 
 @golden("ttnn.where_bw")
 def where_bw(grad_tensor, input_tensor_a, input_tensor_b, input_tensor_c, are_required_outputs):
     """The gradients of b and c in where(a, b, c)."""
-    where = lambda b, c: torch.where(input_tensor_a != 0, b, c)  # noqa: E731
+    where = lambda b, c: torch.where(input_tensor_a != 0, b, c)
     found = gradients(where, grad_tensor, input_tensor_b, input_tensor_c)
     return [g for g, wanted in zip(found, are_required_outputs, strict=True) if wanted]
 
@@ -192,7 +158,7 @@ def bias_gelu_bw(grad_tensor, variant, approximate, **operands):
     """Of gelu(input + bias), for each of the two tensors, or of a tensor and a number."""
     a, b = operands.values()
     how = "tanh" if approximate == "tanh" or getattr(variant, "name", "") == "Tanh" else "none"
-    gelu = lambda x, y=b: F.gelu(x + y, approximate=how)  # noqa: E731
+    gelu = lambda x, y=b: F.gelu(x + y, approximate=how)
     return gradients(gelu, grad_tensor, *((a, b) if isinstance(b, torch.Tensor) else (a,)))
 
 

@@ -14,7 +14,7 @@ import ttnn
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.eltwise_binary import binary_of_numbers, compute
-from golden_mesh.registry import golden
+from golden_mesh.registry import golden, golden_table
 
 BITS = 32
 _CUT = (1 << BITS) - 1
@@ -45,12 +45,15 @@ def logical_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     return _to_int32(_shifted(torch.bitwise_right_shift, x.long() & _CUT, places)).to(x.dtype)
 
 
-binary_of_numbers("ttnn.bitwise_and", function=torch.bitwise_and)
-binary_of_numbers("ttnn.bitwise_or", function=torch.bitwise_or)
-binary_of_numbers("ttnn.bitwise_xor", function=torch.bitwise_xor)
-binary_of_numbers("ttnn.bitwise_left_shift", "ttnn.logical_left_shift", function=left_shift)
-binary_of_numbers("ttnn.bitwise_right_shift", function=arithmetic_right_shift)
-binary_of_numbers("ttnn.logical_right_shift", function=logical_right_shift)
+_ROWS = {
+    "ttnn.bitwise_and": torch.bitwise_and,
+    "ttnn.bitwise_or": torch.bitwise_or,
+    "ttnn.bitwise_xor": torch.bitwise_xor,
+    "ttnn.bitwise_left_shift ttnn.logical_left_shift": left_shift,
+    "ttnn.bitwise_right_shift": arithmetic_right_shift,
+    "ttnn.logical_right_shift": logical_right_shift,
+}
+golden_table({names: binary_of_numbers(function) for names, function in _ROWS.items()}, passes=compute)
 
 
 _WIDTH = {  # dtype -> the torch dtype that reads its bits

@@ -1,6 +1,6 @@
 """Elementwise functions of several tensors without activations, gated units, and two ops of Mamba."""
 
-from functools import partial
+from functools import partial, wraps
 from typing import Callable
 
 import torch
@@ -16,7 +16,7 @@ from golden_mesh.goldens.activations import activate, beside_integers, wide
 from golden_mesh.goldens.eltwise_binary import BLOCK_FLOATS, Operand, compute, squared_difference
 from golden_mesh.goldens.eltwise_unary import as_dest, gelu
 from golden_mesh.goldens.quotients import check_remainder, quotient, remainder_by_trunc, rounded_quotient
-from golden_mesh.registry import golden
+from golden_mesh.registry import golden, golden_table
 
 
 def _in_float32(function: Callable, *operands: Operand) -> torch.Tensor:
@@ -31,14 +31,21 @@ def _in_float32(function: Callable, *operands: Operand) -> torch.Tensor:
     return as_dest(function(*(wide(x) for x in operands)), widest)
 
 
-@golden("ttnn.addalpha")
-def addalpha(input_tensor_a, input_tensor_b, alpha, dtypes, out):
-    return compute(torch.add, input_tensor_a, _times(input_tensor_b, alpha, dtypes), out.dtype, dtypes)
+def _of_floats(function: Callable) -> Callable:
+    """A golden whose parameters are the operands."""
+
+    @wraps(function)
+    def op(**operands):
+        return _in_float32(function, *operands.values())
+
+    return op
 
 
-@golden("ttnn.subalpha")
-def subalpha(input_tensor_a, input_tensor_b, alpha, dtypes, out):
-    return compute(torch.sub, input_tensor_a, _times(input_tensor_b, alpha, dtypes), out.dtype, dtypes)
+def _with_alpha(function: Callable) -> Callable:
+    def op(input_tensor_a, input_tensor_b, alpha, dtypes, out):
+        return compute(function, input_tensor_a, _times(input_tensor_b, alpha, dtypes), out.dtype, dtypes)
+
+    return op
 
 
 def _times(x: torch.Tensor, alpha: float, dtypes: dict) -> torch.Tensor:
@@ -49,19 +56,30 @@ def _times(x: torch.Tensor, alpha: float, dtypes: dict) -> torch.Tensor:
     return pack(engine.keep(product, engine.BFLOAT16), dtypes["input_tensor_b"])
 
 
-@golden("ttnn.atan2")
-def atan2(input_tensor_a, input_tensor_b):
-    return _in_float32(_angle, input_tensor_a, input_tensor_b)
-
-
-def _angle(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _atan2(input_tensor_a: torch.Tensor, input_tensor_b: torch.Tensor) -> torch.Tensor:
     """The angle of the smaller times the inverse of the larger, which is 0 for a large number."""
-    a, b = torch.broadcast_tensors(special.flushed(a), special.flushed(b))
+    a, b = torch.broadcast_tensors(special.flushed(input_tensor_a), special.flushed(input_tensor_b))
     beyond = torch.maximum(a.abs(), b.abs()) > 2.0**126
     if beyond.any():
         zero_a, zero_b = a.isfinite() & (a.abs() < b.abs()) & beyond, b.isfinite() & (b.abs() < a.abs()) & beyond
         a, b = (torch.where(zero, torch.copysign(torch.zeros(()), x), x) for x, zero in ((a, zero_a), (b, zero_b)))
     return torch.atan2(a.double(), b.double()).float()
+
+
+def _snake_beta(input_tensor: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
+    return input_tensor + torch.sin(alpha * input_tensor) ** 2 / beta
+
+
+_ROWS = {
+    "ttnn.addalpha": _with_alpha(torch.add),
+    "ttnn.addcmul": _of_floats(lambda input_a, input_b, input_c, value: input_a + value * input_b * input_c),
+    "ttnn.atan2": _of_floats(_atan2),
+    # the next number of the tensors' dtype from a towards b
+    "ttnn.nextafter": lambda input_tensor_a, input_tensor_b: torch.nextafter(input_tensor_a, input_tensor_b),
+    "ttnn.snake_beta": _of_floats(_snake_beta),
+    "ttnn.subalpha": _with_alpha(torch.sub),
+}
+golden_table(_ROWS)
 
 
 @golden("ttnn.hypot")
@@ -83,12 +101,6 @@ def isclose(input_tensor_a, input_tensor_b, rtol, atol, equal_nan):
     return torch.isclose(a, b, rtol, atol, equal_nan)
 
 
-@golden("ttnn.nextafter")
-def nextafter(input_tensor_a, input_tensor_b):
-    """The next number of the tensors' dtype from a towards b."""
-    return torch.nextafter(input_tensor_a, input_tensor_b)
-
-
 @golden("ttnn.div_no_nan")
 def div_no_nan(input_tensor_a, input_tensor_b, value):
     """a / b, and 0 where b is 0."""
@@ -106,9 +118,8 @@ def _div_no_nan(a: torch.Tensor, b: Operand) -> torch.Tensor:
 def floor_div(input_tensor_a, input_tensor_b, value):
     other = value if input_tensor_b is None else input_tensor_b
     if not isinstance(other, torch.Tensor) and not input_tensor_a.is_floating_point():
-        return torch.floor(
-            input_tensor_a.float() * (1 / torch.tensor(float(other)))
-        )  # by the nearest inverse: 49 / 7 may be 6
+        inverse = 1 / torch.tensor(float(other))  # the nearest: 49 / 7 may be 6
+        return torch.floor(input_tensor_a.float() * inverse)
     if not isinstance(other, torch.Tensor):
         return _in_float32(lambda a, b: torch.floor(a / b), input_tensor_a, other)
     narrow = input_tensor_a.dtype == torch.bfloat16
@@ -125,12 +136,6 @@ def fmod(input_tensor_a, input_tensor_b, scalar):
     narrow = input_tensor_a.dtype == torch.bfloat16
     by = remainders.by_trunc if isinstance(other, torch.Tensor) else remainders.by_trunc_of_number
     return _in_float32(partial(by, narrow=narrow), input_tensor_a, other)
-
-
-@golden("ttnn.addcmul")
-def addcmul(input_a, input_b, input_c, value):
-    """a + value * b * c"""
-    return _in_float32(lambda a, b, c, value: a + value * b * c, input_a, input_b, input_c, value)
 
 
 @golden("ttnn.addcdiv")
@@ -153,12 +158,6 @@ def mac(input_tensor_a, input_tensor_b, input_tensor_c, value, value1, value2):
     numbers = iter([number for number in (value, value1, value2) if number is not None])
     b, c = (next(numbers) if x is None else x for x in (input_tensor_b, input_tensor_c))
     return _in_float32(lambda a, b, c: a * b + c, input_tensor_a, b, c)
-
-
-@golden("ttnn.snake_beta")
-def snake_beta(input_tensor, alpha, beta):
-    """x + sin(alpha * x)^2 / beta"""
-    return _in_float32(lambda x, a, b: x + torch.sin(a * x) ** 2 / b, input_tensor, alpha, beta)
 
 
 @golden("ttnn.clamped_silu_glu")
@@ -214,17 +213,15 @@ def outer(input_tensor_a, input_tensor_b):
 _REDUCTIONS = {"NONE": lambda x: x, "SUM": torch.sum, "MEAN": torch.mean}
 
 
-@golden("ttnn.l1_loss")
-def l1_loss(input_reference, input_prediction, reduction):
-    reduce = _REDUCTIONS[getattr(reduction, "name", "NONE")]
-    return reduce(wide(_packed(torch.sub, input_reference, input_prediction, _dtype(input_reference))).abs())
+def _loss(difference: Callable, size: Callable) -> Callable:
+    def op(input_reference, input_prediction, reduction):
+        reduce = _REDUCTIONS[getattr(reduction, "name", "NONE")]
+        return reduce(size(wide(_packed(difference, input_reference, input_prediction, _dtype(input_reference)))))
+
+    return op
 
 
-@golden("ttnn.mse_loss")
-def mse_loss(input_reference, input_prediction, reduction):
-    reduce = _REDUCTIONS[getattr(reduction, "name", "NONE")]
-    dtype = _dtype(input_reference)
-    return reduce(wide(_packed(squared_difference, input_reference, input_prediction, dtype)))
+golden_table({"ttnn.l1_loss": _loss(torch.sub, torch.abs), "ttnn.mse_loss": _loss(squared_difference, lambda x: x)})
 
 
 def _dtype(x: torch.Tensor) -> ttnn.DataType:
@@ -259,9 +256,7 @@ def _glu(name: str) -> Callable:
     return op
 
 
-golden("ttnn.glu")(_glu("sigmoid"))
-golden("ttnn.reglu")(_glu("relu"))
-golden("ttnn.swiglu")(_glu("silu"))
+golden_table({"ttnn.glu": _glu("sigmoid"), "ttnn.reglu": _glu("relu"), "ttnn.swiglu": _glu("silu")})
 
 
 @golden("ttnn.geglu")

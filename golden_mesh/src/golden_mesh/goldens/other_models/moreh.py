@@ -98,18 +98,12 @@ def moreh_mean_backward(output_grad, dim, out):
 @golden("ttnn.moreh_norm_backward", ignores="keepdim")
 def moreh_norm_backward(input, output_grad, p, dim):
     axes = _axes(dim, input.dim())
-    norm = lambda x: torch.linalg.vector_norm(x, p, axes, keepdim=True)  # noqa: E731
+    norm = lambda x: torch.linalg.vector_norm(x, p, axes, keepdim=True)
     return gradients(norm, _spread(output_grad, dim, input.shape), input)[0]
 
 
-@golden("ttnn.moreh_cumsum")
-def moreh_cumsum(input, dim):
-    return cumsum(input, dim)
-
-
-@golden("ttnn.moreh_cumsum_backward")
-def moreh_cumsum_backward(output_grad, dim):
-    return cumsum(output_grad, dim, reverse_order=True)
+golden("ttnn.moreh_cumsum")(lambda input, dim: cumsum(input, dim))
+golden("ttnn.moreh_cumsum_backward")(lambda output_grad, dim: cumsum(output_grad, dim, reverse_order=True))
 
 
 @golden("ttnn.moreh_dot")
@@ -173,7 +167,7 @@ def moreh_bmm_backward(output_grad, input, mat2, are_required_outputs):
 def moreh_linear_backward(output_grad, input, weight, are_required_outputs, bias):
     """The bias' gradient is a sum over rows, or over all elements for a bias of one."""
     bias = torch.zeros(1, weight.shape[-2]) if bias is None else bias
-    linear = lambda x, w, b: x @ w.transpose(-1, -2) + b  # noqa: E731
+    linear = lambda x, w, b: x @ w.transpose(-1, -2) + b
     return _present(gradients(linear, output_grad, input, weight, bias), are_required_outputs)
 
 
@@ -249,7 +243,7 @@ def _normalized(x: torch.Tensor, dims: list[int], eps: float) -> tuple[torch.Ten
 
 
 def _normalized_backward(grad, normal, rstd, dims: list[int]) -> torch.Tensor:
-    mean = lambda x: x.mean(dims, keepdim=True)  # noqa: E731
+    mean = lambda x: x.mean(dims, keepdim=True)
     return rstd * (grad - mean(grad) - normal * mean(grad * normal))
 
 
@@ -310,13 +304,8 @@ def moreh_group_norm_backward(
     return _present(found, [r or g for r, g in zip(are_required_outputs, given)], out)
 
 
-@golden("ttnn.moreh_full", ignores="shape")
+@golden("ttnn.moreh_full", "ttnn.moreh_full_like", ignores="shape input")
 def moreh_full(fill_value, out):
-    return constant(fill_value, out)
-
-
-@golden("ttnn.moreh_full_like", ignores="input")
-def moreh_full_like(fill_value, out):
     return constant(fill_value, out)
 
 
