@@ -140,6 +140,11 @@ def add(a: torch.Tensor, b: torch.Tensor, bits: int = FLOAT32) -> torch.Tensor:
     return to_bfloat16_(add_in_float32_dest(a, b, bits))
 
 
+def add_in_dest(a: torch.Tensor, b: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+    """Return a + b as the kernel's dest holds it, as float32."""
+    return add_in_float32_dest(a, b) if kernel.wide else add(a, b)
+
+
 def subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return a - b, rounded as in `add`."""
     return to_bfloat16_(subtract_in_float32_dest(a, b))

@@ -190,7 +190,7 @@ class Attention:
             scores = self.packed(self._scores(q[..., first:end, :], k[..., at : at + self.keys, :]))
             if mask is not None:
                 part = masks[..., first:end, at : at + self.keys]
-                scores[..., : part.shape[-1]] = self._add(scores[..., : part.shape[-1]], part)
+                scores[..., : part.shape[-1]] = engine.add_in_dest(scores[..., : part.shape[-1]], part, self.kernel)
             hidden = self._hidden(end, first, at, length, start)
             if sliding is not None:
                 outside = self._outside(rows, first, at, length, start, sliding)
@@ -233,9 +233,6 @@ class Attention:
     def _weights(self, scores: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
         return self.packed(flash.weights(scores, largest, self.scale, self.kernel, self.approximate))
 
-    def _add(self, a, b) -> torch.Tensor:
-        return engine.add_in_float32_dest(a, b) if self.kernel.wide else engine.add(a, b)
-
     def _hidden(self, rows: int, first: int, at: int, length: int, start: int | None) -> torch.Tensor | None:
         """The keys of the chunk at `at` that are hidden from each query, [rows - first, chunk]; None: none is."""
         keys, last = torch.arange(at, at + self.keys), at + self.keys - 1
@@ -269,6 +266,6 @@ class Attention:
         result = engine.to_bfloat16_(result.contiguous()).unflatten(2, (group, rows))
         if state is not None:
             factor = flash.correction(state[0], largest, self.scale, kernel, self.short)
-            sums = self.packed(self._add(sums, self.packed(multiply(state[1], factor, kernel))))
+            sums = self.packed(engine.add_in_dest(sums, self.packed(multiply(state[1], factor, kernel)), kernel))
             result = engine.to_nearest_even(result.add_(flash.times(state[2], factor, kernel)))
         return largest, sums, result

@@ -37,7 +37,7 @@ def biased(result, bias, kernel: Kernel):
     if bias is None:
         return result
     rows = bias if bias.dim() == 1 else bias[..., : result.shape[-2], :]
-    return engine.add_in_float32_dest(result, rows) if kernel.wide else engine.add(result, rows)
+    return engine.add_in_dest(result, rows, kernel)
 
 
 def activated(result: torch.Tensor, activation, kernel: Kernel) -> torch.Tensor:

@@ -1,8 +1,7 @@
-"""RMS norm, layer norm and their distributed halves in the steps of their kernels, and norms over images.
+"""RMS norm, layer norm and their distributed halves in the steps of their kernels.
 
 With a float32 dest a step passes float32 to the next step, which unpacks eleven bits. Else it passes
-bfloat16. Sums of rows go through SrcB: HiFi2 cuts the terms and 1 / rms to seven bits. The norms over
-images round only their results.
+bfloat16. Sums of rows go through SrcB: HiFi2 cuts the terms and 1 / rms to seven bits.
 """
 
 from functools import lru_cache
@@ -15,7 +14,6 @@ from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.product import multiply, sums_of_rows, sums_of_tiles
 from golden_mesh.arithmetic.vector import inverse_root
-from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate
 from golden_mesh.registry import golden
 
@@ -31,8 +29,7 @@ def _left(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
 def _sum(input_tensor, residual_input_tensor, kernel: Kernel) -> torch.Tensor:
     if residual_input_tensor is None:
         return input_tensor
-    add = engine.add_in_float32_dest if kernel.wide else engine.add
-    return add(input_tensor, residual_input_tensor)
+    return engine.add_in_dest(input_tensor, residual_input_tensor, kernel)
 
 
 def _mean(x: torch.Tensor, kernel: Kernel, program_config) -> torch.Tensor:
@@ -76,8 +73,7 @@ def _normed(x: torch.Tensor, epsilon: float, kernel: Kernel, program_config) -> 
 
 def _divided(x: torch.Tensor, mean_square: torch.Tensor, epsilon: float, kernel: Kernel) -> torch.Tensor:
     epsilon = engine.keep(_constant(float(epsilon)), engine.BFLOAT16)
-    add = engine.add_in_float32_dest if kernel.wide else engine.add
-    factor = inverse_root(add(mean_square.float(), epsilon), kernel.approximate)
+    factor = inverse_root(engine.add_in_dest(mean_square.float(), epsilon, kernel), kernel.approximate)
     return multiply(x, _left(factor, kernel), kernel)
 
 
@@ -89,9 +85,7 @@ def _scaled(x, weight, bias, kernel: Kernel) -> torch.Tensor:
 
 
 def _row(weight: torch.Tensor, width: int) -> torch.Tensor:
-    """[width] of a weight [..., 1, width], [1, 1, width/32, 32] (row-major), or whole tiles with the weight
-    in row 0.
-    """
+    """[width] of [..., 1, width], [1, 1, width / 32, 32] (row-major), or whole tiles with the weight in row 0."""
     return weight.reshape(-1)[:width]
 
 
@@ -120,6 +114,14 @@ def layer_norm(input_tensor, epsilon, weight, bias, residual_input_tensor, progr
     return _scaled(_normed(centered, epsilon, kernel, program_config), weight, bias, kernel)
 
 
+def _with_squares(x, residual, kernel: Kernel, configs, rewrite) -> tuple[torch.Tensor, torch.Tensor]:
+    """(x + residual, its squares)"""
+    total = _sum(x, residual, kernel)
+    if residual is not None and _is_sharded(configs):
+        rewrite("input_tensor", total)  # that kernel adds in place
+    return total, _left(multiply(total, total, kernel), kernel)
+
+
 @golden("ttnn.rms_norm_pre_all_gather")
 def rms_norm_pre_all_gather(
     input_tensor, residual_input_tensor, program_config, compute_kernel_config, configs, rewrite
@@ -129,12 +131,8 @@ def rms_norm_pre_all_gather(
     A sharded tensor has another kernel, which gives the mean. Only that kernel's second half reads the mean.
     """
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
-    x = _sum(input_tensor, residual_input_tensor, kernel)
-    if residual_input_tensor is not None and _is_sharded(configs):
-        rewrite("input_tensor", x)  # that kernel adds in place
-    squares = _left(multiply(x, x, kernel), kernel)
-    width = x.shape[-1]
-    mean = _mean(squares, kernel, program_config)
+    x, squares = _with_squares(input_tensor, residual_input_tensor, kernel, configs, rewrite)
+    mean, width = _mean(squares, kernel, program_config), x.shape[-1]
     return F.pad(mean if _is_sharded(configs) else mean * width, (0, 31))
 
 
@@ -172,10 +170,7 @@ def layer_norm_pre_all_gather(
     For a sharded tensor: the mean, then the mean of the squares.
     """
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
-    x = _sum(input_tensor, residual_input_tensor, kernel)
-    if residual_input_tensor is not None and _is_sharded(configs):
-        rewrite("input_tensor", x)  # that kernel adds in place
-    squares = _left(multiply(x, x, kernel), kernel)
+    x, squares = _with_squares(input_tensor, residual_input_tensor, kernel, configs, rewrite)
     if _is_sharded(configs):
         found = [_mean(part, kernel, program_config) for part in (x, squares)]
     else:
@@ -192,41 +187,3 @@ def layer_norm_post_all_gather(input_tensor, stats, epsilon, weight, bias, compu
         square, mean = mean, square
     centered = _sum(input_tensor, -_left(mean, kernel), kernel)
     return _scaled(_divided(centered, square - mean * mean, epsilon, kernel), weight, bias, kernel)
-
-
-def _by_channel(x: torch.Tensor | None, channels: int, cores: int | None) -> torch.Tensor | None:
-    """A weight or bias as [channels].
-
-    `cores` share the channels. Each core's channels are padded to rows of 32
-    (ttnn.create_group_norm_weight_bias_rm).
-    None: the size tells the number of cores.
-    """
-    if x is None:
-        return None
-    if x.numel() == channels:
-        return x.float().flatten()
-    counts = [count for count in range(1, channels + 1) if channels % count == 0 and cores in (None, count)]
-    fitting = [count for count in counts if count * -(-channels // count // TILE) * TILE == x.numel()]
-    if len(fitting) != 1:
-        raise GoldenError(
-            f"ttnn.group_norm with a weight or bias {list(x.shape)} for {channels} channels has no golden: "
-            f"{len(fitting)} ways to deal them out over cores fit its size, and one should"
-        )
-    return x.float().reshape(fitting[0], -1)[:, : channels // fitting[0]].flatten()
-
-
-@golden("ttnn.group_norm", ignores="inplace input_mask negative_mask num_out_blocks")
-def group_norm(input_tensor, num_groups, epsilon, weight, bias, configs):
-    """x [N, 1, H * W, C]: each image's groups of C / num_groups channels get mean 0 and deviation 1.
-
-    The masks tell the kernel the columns of each group. They change no value.
-    """
-    channels = input_tensor.shape[-1]
-    x = input_tensor.float().unflatten(-1, (num_groups, -1))
-    variance, mean = torch.var_mean(x, (1, 2, 4), correction=0, keepdim=True)
-    x = ((x - mean) * torch.rsqrt(variance + epsilon)).flatten(-2)
-    shards = configs and configs["input_tensor"].shard_spec
-    cores = channels // shards.shape[1] if shards else None
-    weight, bias = (_by_channel(part, channels, cores) for part in (weight, bias))
-    x = x if weight is None else x * weight
-    return x if bias is None else x + bias

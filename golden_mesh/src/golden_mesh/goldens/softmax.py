@@ -83,7 +83,7 @@ def _masked(x: torch.Tensor, scale: float | None, mask: torch.Tensor | None, ker
         return x
     factor = engine.keep(torch.tensor(1.0 if scale is None else float(scale)), engine.BFLOAT16)
     scaled = multiply(x, factor, kernel)
-    total = engine.add_in_float32_dest(scaled, mask) if kernel.wide else engine.add(scaled.bfloat16(), mask)
+    total = engine.add_in_dest(scaled if kernel.wide else scaled.bfloat16(), mask, kernel)
     return total.reshape(x.shape)  # a mask has four dimensions, x may have fewer
 
 
@@ -117,31 +117,30 @@ def _mask(x: torch.Tensor, mask: torch.Tensor | None, causal: bool, program_conf
     return mask[..., :1, :]
 
 
-def _attention(x, scale, mask, kernel: Kernel, stable: bool) -> torch.Tensor:
+def _attention(x, scale, mask, stable: bool, config) -> torch.Tensor:
+    kernel = _kernel(config, x)
     return _normalized(_masked(x, scale, mask, kernel), -1, kernel, stable)
 
 
 @golden("ttnn.scale_mask_softmax")
 def scale_mask_softmax(input_tensor, scale, mask, is_causal_mask, numeric_stable=True, compute_kernel_config=None):
     """softmax(x * scale + mask) over the last dimension of x [B, heads, S, W]."""
-    kernel = _kernel(compute_kernel_config, input_tensor)
-    return _attention(input_tensor, scale, _mask(input_tensor, mask, is_causal_mask), kernel, numeric_stable)
+    mask = _mask(input_tensor, mask, is_causal_mask)
+    return _attention(input_tensor, scale, mask, numeric_stable, compute_kernel_config)
 
 
 @golden("ttnn.scale_mask_softmax_in_place", writes="input_tensor")
 def scale_mask_softmax_in_place(
     input_tensor, scale, mask, program_config, is_causal_mask, numeric_stable, compute_kernel_config=None, *, store
 ):
-    kernel = _kernel(compute_kernel_config, input_tensor)
     mask = _mask(input_tensor, mask, is_causal_mask, program_config)
-    input_tensor.copy_(store(_attention(input_tensor, scale, mask, kernel, numeric_stable)))
+    input_tensor.copy_(store(_attention(input_tensor, scale, mask, numeric_stable, compute_kernel_config)))
 
 
 @golden("ttnn.scale_causal_mask_hw_dims_softmax_in_place", writes="input_tensor")
 def scale_causal_mask_hw_dims_softmax_in_place(input_tensor, scale, mask, numeric_stable, compute_kernel_config, store):
     """One mask [1, 1, S, W] serves all users and heads of x [B, heads, S, W]."""
-    kernel = _kernel(compute_kernel_config, input_tensor)
-    input_tensor.copy_(store(_attention(input_tensor, scale, mask, kernel, numeric_stable)))
+    input_tensor.copy_(store(_attention(input_tensor, scale, mask, numeric_stable, compute_kernel_config)))
 
 
 def _scale(head_size: int | None) -> float:
@@ -159,12 +158,5 @@ def attention_softmax(tensor, head_size, attention_mask, causal_mask):
 
 @golden("ttnn.transformer.attention_softmax_", writes="tensor")
 def attention_softmax_(tensor, head_size, attention_mask, causal_mask, program_config, store):
-    scale_mask_softmax_in_place(
-        tensor,
-        _scale(head_size),
-        attention_mask,
-        program_config=program_config,
-        is_causal_mask=causal_mask,
-        numeric_stable=True,
-        store=store,
-    )
+    mask = _mask(tensor, attention_mask, causal_mask, program_config)
+    tensor.copy_(store(_attention(tensor, _scale(head_size), mask, stable=True, config=None)))

@@ -1,4 +1,4 @@
-"""Convolutions, and the weights and biases that are prepared for them.
+"""Convolutions, transposed ones too, and the weights and biases that are prepared for them.
 
 Images are [1, 1, N * H * W, C] or [N, H, W, C]. A weight is [out, in / groups, kernel height, kernel width],
 on the host or on the device. A prepared weight is [1, 1, >= kernel * in, >= out]. Its rows here have the
@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import product
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate
+from golden_mesh.goldens.matmul import biased
 from golden_mesh.mesh.memory import Slot
 from golden_mesh.registry import golden
 from golden_mesh.rounding import round_to
@@ -101,21 +101,14 @@ def _band(part, weight, size, stride, dilation, extent, kernel: Kernel) -> torch
     return result.transpose(0, 1).reshape(*extent, -1)
 
 
-def _with_bias(result: torch.Tensor, bias: torch.Tensor | None, kernel: Kernel) -> torch.Tensor:
-    if bias is None:
-        return result
-    row = bias.reshape(-1)[: result.shape[-1]]
-    return engine.add_in_float32_dest(result, row) if kernel.wide else engine.add(result, row)
-
-
-def _results(y: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, out):
-    """The image, and the prepared weight and bias where the op returns them."""
+def _results(y, weight, bias: torch.Tensor | None, kernel: Kernel, conv_config, out):
+    """The image with its bias and activation, and the prepared weight and bias where the op returns them."""
+    bias = None if bias is None else bias.reshape(1, -1)[:, : y.shape[-1]]
+    y = activate(biased(y, None if bias is None else bias[0], kernel).float(), getattr(conv_config, "activation", None))
     if isinstance(out, Slot):
         return y.reshape(out.shape)
-    prepared = [_enlarged(weight, out[1].shape)]
-    if len(out) == 3:
-        prepared.append(_enlarged(bias.reshape(1, -1)[:, : y.shape[-1]], out[2].shape))
-    return y.reshape(out[0].shape), *prepared
+    prepared = [(weight, out[1]), (bias, out[2])] if len(out) == 3 else [(weight, out[1])]
+    return y.reshape(out[0].shape), *(_enlarged(matrix, slot.shape) for matrix, slot in prepared)
 
 
 def _enlarged(matrix: torch.Tensor, shape) -> torch.Tensor:
@@ -131,10 +124,19 @@ def _weights_dtype(conv_config, dtype: ttnn.DataType) -> ttnn.DataType:
     return getattr(conv_config, "weights_dtype", None) or dtype
 
 
-def _weight(value, dtypes, conv_config, shape: tuple[int, ...], groups: int) -> torch.Tensor:
-    """[kh * kw * in, out] of a weight of `shape`, [out, in / groups, kh, kw], or of one that is prepared."""
+def _weight(
+    value, dtypes, conv_config, in_channels: int, out_channels: int, kernel_size, groups: int, mirror=None
+) -> torch.Tensor:  # fmt: skip
+    """[kh * kw * in, out] of a weight [out, in / groups, kh, kw], or of one that is prepared.
+
+    mirror: of a transposed convolution, whose weight is [in, out / groups, kh, kw]. False: it is mirrored already.
+    """
     weight, dtype = _tensor(value, dtypes, "weight_tensor")
+    shape = (out_channels, in_channels // groups, *kernel_size)
     outputs, inputs, height, width = shape
+    if mirror is not None and tuple(weight.shape) == (inputs * groups, outputs // groups, height, width):
+        weight = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+        weight = weight.flip(2, 3) if mirror else weight
     if weight.shape[:2] == shape[:2] and weight[0, 0].numel() == height * width:
         return _prepared(weight.reshape(shape), groups, _weights_dtype(conv_config, dtype))
     rows = height * width * inputs * groups
@@ -155,8 +157,7 @@ def conv2d(
 ):  # fmt: skip
     """[1, 1, N * H * W, in] -> [1, 1, N * H' * W', out], then conv_config.activation. groups=0 means 1."""
     groups = max(groups, 1)
-    shape = (out_channels, in_channels // groups, *kernel_size)
-    weight = _weight(weight_tensor, dtypes, conv_config, shape, groups)
+    weight = _weight(weight_tensor, dtypes, conv_config, in_channels, out_channels, kernel_size, groups)
     bias, _ = _tensor(bias_tensor, dtypes, "bias_tensor")
     x = _host(input_tensor).reshape(batch_size, input_height, input_width, -1)[..., :in_channels]
     top, bottom, left, right = padding_of(padding)
@@ -166,9 +167,7 @@ def conv2d(
     kernel = Kernel.of(compute_config, "HiFi4", wide=wide, in_l1=False)
     parts = _by_group(weight, kernel_size, in_channels, groups)
     bias = None if bias is None else round_to(bias.float().reshape(1, -1), _weights_dtype(conv_config, types[1]))
-    y = _with_bias(_convolved(x, parts, kernel_size, stride, dilation, kernel), bias, kernel)
-    y = activate(y.float(), getattr(conv_config, "activation", None))
-    return _results(y, weight, bias, out)
+    return _results(_convolved(x, parts, kernel_size, stride, dilation, kernel), weight, bias, kernel, conv_config, out)
 
 
 @golden("ttnn.conv1d", passes=conv2d)
@@ -181,6 +180,32 @@ def conv1d(input_length, kernel_size, stride, padding, dilation, dtypes, out, **
     )  # fmt: skip
 
 
+@golden("ttnn.conv_transpose2d")
+def conv_transpose2d(
+    input_tensor, weight_tensor, in_channels, out_channels, batch_size, input_height, input_width, kernel_size, stride,
+    padding, output_padding, dilation, groups, bias_tensor, conv_config, compute_config, mirror_kernel, dtypes, out,
+):  # fmt: skip
+    """[1, 1, N * H * W, in] -> [1, 1, N * H' * W', out] of a weight [in, out / groups, kh, kw], or of a prepared one.
+
+    A convolution of the image with zeros between its pixels. mirror_kernel=False: the weight is mirrored already.
+    """
+    how = in_channels, out_channels, kernel_size, groups, mirror_kernel
+    weight = _weight(weight_tensor, dtypes, conv_config, *how)
+    bias, _ = _tensor(bias_tensor, dtypes, "bias_tensor")
+    x = _host(input_tensor).float().reshape(batch_size, input_height, input_width, -1)
+    height, width = ((n - 1) * s + 1 for n, s in zip((input_height, input_width), stride))
+    apart = torch.zeros(batch_size, height, width, in_channels)
+    apart[:, :: stride[0], :: stride[1]] = x[..., :in_channels]
+    top, bottom, left, right = padding_of(padding)
+    down, across = (d * (k - 1) for d, k in zip(dilation, kernel_size))
+    edges = (across - left, across - right + output_padding[1])
+    edges += (down - top, down - bottom + output_padding[0])
+    kernel = Kernel.of(compute_config, "HiFi4", in_l1=False)
+    parts = _by_group(weight, kernel_size, in_channels, groups)
+    y = _convolved(F.pad(apart, (0, 0, *edges)), parts, kernel_size, (1, 1), dilation, kernel)
+    return _results(y, weight, bias, kernel, conv_config, out)
+
+
 # Prepared tensors have one order here, for every image.
 UNPREPARED = (
     "input_memory_config input_layout in_channels batch_size input_height input_width kernel_size stride padding "
@@ -188,15 +213,21 @@ UNPREPARED = (
 )
 
 
-@golden("ttnn.prepare_conv_weights", ignores=UNPREPARED)
+@golden("ttnn.prepare_conv_weights", "ttnn.prepare_conv_transpose2d_weights", ignores=UNPREPARED)
 def prepare_conv_weights(
-    weight_tensor, weights_format, in_channels, out_channels, kernel_size, groups, conv_config, dtypes, out
-):
-    """A weight [out, in / groups, kh, kw] -> [1, 1, >= kh * kw * in, >= out]."""
-    if weights_format != "OIHW":
-        raise GoldenError(f"ttnn.prepare_conv_weights of {weights_format!r}: only OIHW has a golden")
-    shape = (out_channels, in_channels // groups, *kernel_size)
-    return _enlarged(_weight(weight_tensor, dtypes, conv_config, shape, groups), out.shape)
+    weight_tensor, weights_format, in_channels, out_channels, kernel_size, groups, conv_config, mirror_kernel, dtypes,
+    out,
+):  # fmt: skip
+    """A weight [out, in / groups, kh, kw] -> [1, 1, >= kh * kw * in, >= out].
+
+    mirror_kernel: of a transposed convolution, whose weight is [in, out / groups, kh, kw].
+    """
+    transposed = mirror_kernel is not None
+    op, order = ("prepare_conv_transpose2d_weights", "IOHW") if transposed else ("prepare_conv_weights", "OIHW")
+    if weights_format != order:
+        raise GoldenError(f"ttnn.{op} of {weights_format!r}: only {order} has a golden")
+    how = in_channels, out_channels, kernel_size, groups, mirror_kernel
+    return _enlarged(_weight(weight_tensor, dtypes, conv_config, *how), out.shape)
 
 
 @golden("ttnn.prepare_conv_bias", "ttnn.prepare_conv_transpose2d_bias", ignores=UNPREPARED)
