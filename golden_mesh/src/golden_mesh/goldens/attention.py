@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from golden_mesh.arithmetic import engine, flash, special
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.product import multiply, product, sums_of_rows
+from golden_mesh.arithmetic.product import TILE, multiply, product, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse
 from golden_mesh.errors import GoldenError
 from golden_mesh.hazards import meet
@@ -17,7 +17,6 @@ from golden_mesh.registry import golden
 
 CHUNK = 32  # queries and keys of a chunk without a program config
 HIDES = -1e4  # a score that hides its key, whatever the scale
-TILE = 32
 
 
 @golden("ttnn.transformer.scaled_dot_product_attention", stacks="input_tensor_q input_tensor_k input_tensor_v")
@@ -38,14 +37,9 @@ def scaled_dot_product_attention(
     attend = Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
     windows = None if cu_window_seqlens is None else _windows(cu_window_seqlens.tolist(), input_tensor_q.shape[-2])
     start = 0 if is_causal else None
-    y = attend(
-        *(x.flatten(0, -4) for x in (input_tensor_q, input_tensor_k, input_tensor_v)),
-        start=start,
-        mask=attn_mask,
-        windows=windows,
-        sliding=sliding_window_size,
-        sink=attention_sink,
-    )
+    tensors = (x.flatten(0, -4) for x in (input_tensor_q, input_tensor_k, input_tensor_v))
+    how = dict(mask=attn_mask, windows=windows, sliding=sliding_window_size, sink=attention_sink)
+    y = attend(*tensors, start=start, **how)
     y = y.unflatten(0, input_tensor_q.shape[:-3])
     return y.transpose(-3, -2).flatten(-2).unsqueeze(-3) if output_concat_heads else y
 
@@ -198,10 +192,8 @@ class Attention:
             if windows is not None:
                 of_keys = F.pad(windows, (0, self.keys), value=-1)[at : at + self.keys]
                 hidden = _either(hidden, of_keys != windows[first:end, None])
-            if hidden is not None:
-                scores = flash.hide(
-                    scores, hidden, 0.0 if self.kernel.wide else torch.nan
-                )  # the packer adds to bfloat16
+            if hidden is not None:  # the packer adds to bfloat16
+                scores = flash.hide(scores, hidden, 0.0 if self.kernel.wide else torch.nan)
             chunk = self._chunk(scores, v[..., at : at + self.keys, :], state and [x[..., first:end, :] for x in state])
             if end - first == rows:
                 state = chunk

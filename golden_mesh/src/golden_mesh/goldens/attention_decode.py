@@ -18,7 +18,7 @@ import ttnn
 from golden_mesh.arithmetic import engine, flash, special
 from golden_mesh.arithmetic.decode_schedule import Schedule, in_chunks, reduction_tree, schedule
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.product import ROWS, product, sums_of_rows
+from golden_mesh.arithmetic.product import ROWS, TILE, product, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.attention import blocks_of, of_chips, whole_mask
@@ -27,7 +27,6 @@ from golden_mesh.registry import golden
 from golden_mesh.versions import numbers
 
 POSITIONS_AT_A_TIME = 1 << 16  # positions widened to float32 together: 64 MiB for a KV head of 128
-TILE = 32
 GRID = 64  # cores of a chip without a program config
 JOINS_FIVE_TILES = numbers(version("ttnn")) < (0, 81)  # of dest, to join two cores' results
 _NO_KEYS = torch.finfo(torch.float32).min

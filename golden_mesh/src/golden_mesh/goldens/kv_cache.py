@@ -9,11 +9,10 @@ from typing import Callable
 import numpy as np
 import torch
 
+from golden_mesh.arithmetic.product import TILE
 from golden_mesh.errors import GoldenError
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
-
-TILE = 32
 
 
 def _positions(update_idxs, update_idxs_tensor) -> np.ndarray:
@@ -136,16 +135,13 @@ def paged_fill_cache(cache_tensor, input_tensor, page_table, batch_idx_tensor, b
 
 @golden("ttnn.update_cache", writes="cache", unread=True)
 def update_cache(cache, input, update_idx, batch_offset, store):
-    """One position of all users: cache [B, kv heads, length, dim], input [1, kv heads, B (padded to 32),
-    dim].
-    """
-    rows = input[0].transpose(0, 1)[batch_offset : batch_offset + len(cache)]
-    cache[:, :, update_idx] = store(rows)
+    """One position of all users: cache [B, kv heads, length, dim], input [1, kv heads, B (padded to 32), dim]."""
+    cache[:, :, update_idx] = store(input[0].transpose(0, 1)[batch_offset : batch_offset + len(cache)])
 
 
 @golden("ttnn.kv_cache.update_cache_for_token_", writes="cache", unread=True)
 def update_cache_for_token_(cache, input, update_index, batch_offset, store):
-    update_cache(cache, input, update_index, batch_offset=batch_offset, store=store)
+    update_cache(cache, input, update_index, batch_offset, store)
 
 
 @golden("ttnn.fill_cache", writes="cache_tensor", unread=True)
@@ -157,7 +153,7 @@ def fill_cache(cache_tensor, input_tensor, batch_idx, update_idx, store):
 
 @golden("ttnn.kv_cache.fill_cache_for_user_", writes="cache", unread=True)
 def fill_cache_for_user_(cache, input, batch_index, update_idx, store):
-    fill_cache(cache, input, batch_index, update_idx=update_idx, store=store)
+    fill_cache(cache, input, batch_index, update_idx, store)
 
 
 @golden("ttnn.experimental.indexed_fused_update_cache", writes="cache_tensor1 cache_tensor2")

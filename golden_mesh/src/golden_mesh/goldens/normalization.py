@@ -12,12 +12,11 @@ import torch.nn.functional as F
 from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.parts import constant
-from golden_mesh.arithmetic.product import multiply, sums_of_rows, sums_of_tiles
+from golden_mesh.arithmetic.product import TILE, multiply, sums_of_rows, sums_of_tiles
 from golden_mesh.arithmetic.vector import inverse_root
 from golden_mesh.goldens.activations import activate
 from golden_mesh.registry import golden
 
-TILE = 32
 _constant = lru_cache(64)(constant)
 
 

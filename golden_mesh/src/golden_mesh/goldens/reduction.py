@@ -12,7 +12,7 @@ from golden_mesh.arithmetic import bfloat16_dest, engine, packer, special
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import sums_of_columns, sums_of_rows
 from golden_mesh.goldens.activations import wide
-from golden_mesh.registry import golden
+from golden_mesh.registry import golden, golden_table
 
 
 def _dims(x: torch.Tensor, dim) -> tuple[int, ...]:
@@ -34,7 +34,7 @@ def _factor(number: float, dtype: torch.dtype) -> float:
     return (engine.keep(factor, engine.BFLOAT16) if dtype == torch.bfloat16 else factor).item()
 
 
-def _extreme(function, opposite) -> callable:
+def _extreme(function, opposite) -> Callable:
     """A negative scalar turns max into min and min into max: the library scales before it compares."""
 
     def op(input_tensor, dim, keepdim, scalar, compute_kernel_config):
@@ -82,15 +82,11 @@ def _mean(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, 
     return _sum(x, dims, keepdim, scalar / width, config)
 
 
-def _reduction(function) -> callable:
+def _reduction(function) -> Callable:
     def op(input_tensor, dim, keepdim, scalar, compute_kernel_config):
         return function(input_tensor, _dims(input_tensor, dim), keepdim, scalar, compute_kernel_config)
 
     return op
-
-
-golden("ttnn.sum")(_reduction(_sum))
-golden("ttnn.mean")(_reduction(_mean))
 
 
 def _largest(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
@@ -103,11 +99,7 @@ def _smallest(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Te
     return -_largest(-x, dims, keepdim) if x.is_floating_point() else torch.amin(x, dims, keepdim)
 
 
-golden("ttnn.max")(_extreme(_largest, _smallest))
-golden("ttnn.min")(_extreme(_smallest, _largest))
-
-
-def _spread(function, power: int) -> callable:
+def _spread(function, power: int) -> Callable:
     def op(input_tensor, dim, keepdim, scalar, correction):
         """Divide by the number of elements, less one if `correction`. The scalar scales x."""
         spread = torch.var(input_tensor.float(), _dims(input_tensor, dim), correction=int(correction), keepdim=keepdim)
@@ -116,8 +108,15 @@ def _spread(function, power: int) -> callable:
     return op
 
 
-golden("ttnn.std")(_spread(torch.sqrt, 1))
-golden("ttnn.var")(_spread(torch.clone, 2))
+_ROWS = {
+    "ttnn.max": _extreme(_largest, _smallest),
+    "ttnn.mean": _reduction(_mean),
+    "ttnn.min": _extreme(_smallest, _largest),
+    "ttnn.std": _spread(torch.sqrt, 1),
+    "ttnn.sum": _reduction(_sum),
+    "ttnn.var": _spread(torch.clone, 2),
+}
+golden_table(_ROWS)
 
 
 @golden("ttnn.var_hw")
@@ -129,9 +128,7 @@ def var_hw(input_tensor):
     return (deviations.sum((-2, -1), keepdim=True) / (rows * columns)).float()
 
 
-@golden("ttnn.std_hw")
-def std_hw(input_tensor):
-    return var_hw(input_tensor).sqrt()
+golden("ttnn.std_hw")(lambda input_tensor: var_hw(input_tensor).sqrt())
 
 
 @golden("ttnn.prod")
@@ -147,10 +144,8 @@ def prod(input_tensor, dim, keepdim, out):
     return product.unsqueeze(dim) if keepdim else product
 
 
-@golden("ttnn.argmax")
-def argmax(input_tensor, dim, keepdim):
-    """The place of the largest value: the first of equal values."""
-    return torch.argmax(input_tensor, dim, keepdim)
+# the place of the largest value: the first of equal values
+golden("ttnn.argmax")(lambda input_tensor, dim, keepdim: torch.argmax(input_tensor, dim, keepdim))
 
 
 @golden("ttnn.topk", ignores="sorted")
@@ -219,10 +214,8 @@ def ema(input_tensor, alpha):
     return torch.stack(means, -1)
 
 
-@golden("ttnn.experimental.intimg")
-def intimg(input_tensor):
-    """The sum over each pixel and all before it in both directions, [1, W, H, C]."""
-    return input_tensor.float().cumsum(1).cumsum(2)
+# the sum over each pixel and all before it in both directions, [1, W, H, C]
+golden("ttnn.experimental.intimg")(lambda input_tensor: input_tensor.float().cumsum(1).cumsum(2))
 
 
 @golden("ttnn.moe")
@@ -252,9 +245,7 @@ def sum_of_outer(x: torch.Tensor, dims, compute_kernel_config) -> torch.Tensor:
     if Kernel.of(compute_kernel_config, "HiFi4").wide:
         return x.float().sum(tuple(dims), keepdim=True)
     for dim in sorted((dim % x.dim() for dim in dims), reverse=True):
-        first, *more = (
-            term if term.dtype == torch.bfloat16 else engine.keep(term, engine.BFLOAT16) for term in x.unbind(dim)
-        )
+        first, *more = (x if x.dtype == torch.bfloat16 else engine.keep(x, engine.BFLOAT16)).unbind(dim)
         zeros, total = torch.zeros_like(first), first.float()
         for term in more:
             total = engine.add_to_bfloat16_dest(total, term, zeros)

@@ -4,7 +4,8 @@ The "llama" ops rotate neighboring pairs (x0, x1), (x2, x3): x * cos + (x @ T) *
 that swaps each pair and changes a sign. The "hf" op and rotary_embedding rotate pairs (x_i, x_{i + dim/2}),
 Hugging Face's order.
 
-Each step (the swap, each product, the sum) passes bfloat16 to the next step.
+In decode cos and sin are [1, B, 1 or 32, dim]: the kernels broadcast a tile's first row. Each step (the swap, each
+product, the sum) passes bfloat16 to the next step.
 """
 
 import torch
@@ -29,10 +30,6 @@ def _sum_of_products(x, cos, swapped, sin, kernel: Kernel) -> torch.Tensor:
     return engine.add(*map(engine.to_bfloat16_, products), engine.BFLOAT16)
 
 
-def _kernel(config) -> Kernel:
-    return Kernel.of(config, "HiFi4")
-
-
 def _matrix(trans_mat: torch.Tensor) -> torch.Tensor:
     """The 32x32 matrix. trans_mat [..., 32 * cores, 32] holds a copy for each core."""
     copies = trans_mat.reshape(-1, 32, 32)
@@ -41,19 +38,12 @@ def _matrix(trans_mat: torch.Tensor) -> torch.Tensor:
     return copies[0].float()
 
 
-def _per_user(table: torch.Tensor) -> torch.Tensor:
-    """cos or sin in decode, [1, B, 1 or 32, dim] -> [1, B, 1, dim]: the kernel broadcasts a tile's first row."""
-    return table[:, :, :1]
-
-
 @golden("ttnn.experimental.rotary_embedding_llama", stacks="input_tensor")
 def rotary_embedding_llama(input_tensor, cos_cache, sin_cache, trans_mat, is_decode_mode, compute_kernel_config):
     """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [B, heads, S, dim], cos [1, 1, >= S, dim]."""
-    matrix, kernel = _matrix(trans_mat), _kernel(compute_kernel_config)
-    if is_decode_mode:
-        return _turn(input_tensor, _per_user(cos_cache), _per_user(sin_cache), matrix, kernel)
-    rows = input_tensor.shape[-2]
-    return _turn(input_tensor, cos_cache[:, :, :rows], sin_cache[:, :, :rows], matrix, kernel)
+    rows = 1 if is_decode_mode else input_tensor.shape[-2]
+    cos, sin = cos_cache[:, :, :rows], sin_cache[:, :, :rows]
+    return _turn(input_tensor, cos, sin, _matrix(trans_mat), Kernel.of(compute_kernel_config, "HiFi4"))
 
 
 @golden("ttnn.experimental.rotary_embedding_llama_fused_qk", stacks="q_input_tensor k_input_tensor")
@@ -64,8 +54,8 @@ def rotary_embedding_llama_fused_qk(
     k's.
     """
     users = q_input_tensor.shape[-3]
-    cos, sin, matrix = _per_user(cos_cache), _per_user(sin_cache), _matrix(trans_mat)
-    kernel = _kernel(compute_kernel_config)
+    cos, sin, matrix = cos_cache[:, :, :1], sin_cache[:, :, :1], _matrix(trans_mat)
+    kernel = Kernel.of(compute_kernel_config, "HiFi4")
     q = _turn(q_input_tensor, cos[:, :users], sin[:, :users], matrix, kernel)
     k = _turn(k_input_tensor, cos[:, users : 2 * users], sin[:, users : 2 * users], matrix, kernel)
     return q, k
@@ -74,13 +64,11 @@ def rotary_embedding_llama_fused_qk(
 @golden("ttnn.experimental.rotary_embedding_hf")
 def rotary_embedding_hf(input_tensor, cos_cache, sin_cache, is_decode_mode=False, *, compute_kernel_config):
     """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [1, heads, S, dim], cos [1, 1, >= S, dim]."""
-    if is_decode_mode:
-        cos, sin = _per_user(cos_cache), _per_user(sin_cache)
-    else:
-        cos, sin = (table[:, :, : input_tensor.shape[-2]] for table in (cos_cache, sin_cache))
+    rows = 1 if is_decode_mode else input_tensor.shape[-2]
     first, second = input_tensor.chunk(2, -1)
     swapped = torch.cat((-second, first), -1)
-    return _sum_of_products(input_tensor, cos, swapped, sin, _kernel(compute_kernel_config))
+    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    return _sum_of_products(input_tensor, cos_cache[:, :, :rows], swapped, sin_cache[:, :, :rows], kernel)
 
 
 @golden("ttnn.experimental.rotary_embedding")
@@ -93,10 +81,6 @@ def rotary_embedding(input_tensor, cos_cache, sin_cache, token_index, compute_ke
     rows = input_tensor.shape[2]
     first = 0 if token_index is None else token_index
     count = rows if token_index is None else 1
-    rotated = rotary_embedding_hf(
-        input_tensor,
-        cos_cache[:, :, first : first + count],
-        sin_cache[:, :, first : first + count],
-        compute_kernel_config=compute_kernel_config,
-    )
+    cos, sin = (table[:, :, first : first + count] for table in (cos_cache, sin_cache))
+    rotated = rotary_embedding_hf(input_tensor, cos, sin, compute_kernel_config=compute_kernel_config)
     return F.pad(rotated, (0, 0, 0, out.shape[2] - rows))

@@ -1,5 +1,7 @@
 """Elements selected by place or index: triangles, fills, scatters, sorting, embedding."""
 
+from typing import Callable
+
 import torch
 import torch.nn.functional as F
 import ttnn
@@ -9,28 +11,22 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import wide
 from golden_mesh.goldens.eltwise_binary import compute
 from golden_mesh.hazards import meet
-from golden_mesh.registry import golden
+from golden_mesh.registry import golden, golden_table
 
 
-@golden("ttnn.gather", ignores="sparse_grad")
-def gather(input, dim, index):
-    """input's elements at `index` along dim."""
-    return input.gather(dim, index.long())
-
-
-@golden("ttnn.tril")
-def tril(input_tensor, diagonal, out):
-    return _times(torch.tril(torch.ones_like(input_tensor), diagonal), input_tensor, out)
-
-
-@golden("ttnn.triu")
-def triu(input_tensor, diagonal, out):
-    return _times(torch.triu(torch.ones_like(input_tensor), diagonal), input_tensor, out)
-
-
-def _times(mask: torch.Tensor, x: torch.Tensor, out) -> torch.Tensor:
+def _triangle(function: Callable) -> Callable:
     """The library multiplies: float32's NaN and infinities stay NaN where the mask is 0."""
-    return compute(torch.mul, x, mask, out.dtype, {"x": out.dtype, "mask": out.dtype})
+
+    def op(input_tensor, diagonal, out):
+        mask = function(torch.ones_like(input_tensor), diagonal)
+        return compute(torch.mul, input_tensor, mask, out.dtype, {"x": out.dtype, "mask": out.dtype})
+
+    return op
+
+
+# input's elements at `index` along dim
+golden("ttnn.gather", ignores="sparse_grad")(lambda input, dim, index: input.gather(dim, index.long()))
+golden_table({"ttnn.tril": _triangle(torch.tril), "ttnn.triu": _triangle(torch.triu)})
 
 
 @golden("ttnn.index_fill", "ttnn.index_fill_new")

@@ -14,11 +14,10 @@ from golden_mesh.arithmetic import engine, flash, special
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.parts import WHOLE, in_parts
-from golden_mesh.arithmetic.product import multiply, sums_of_rows
+from golden_mesh.arithmetic.product import TILE, multiply, sums_of_rows
 from golden_mesh.errors import GoldenError
 from golden_mesh.registry import golden
 
-TILE = 32
 CORES = 56  # of the smallest grid, 8x7
 _LARGEST = 88.7228  # logarithm of the largest float32
 

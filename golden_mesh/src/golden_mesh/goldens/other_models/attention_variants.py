@@ -94,8 +94,7 @@ def ring_joint_scaled_dot_product_attention(
     k, v = (torch.cat(x, dim)[:, :, :length] for x in (input_tensor_k, input_tensor_v))
     results = []
     for chip, q in enumerate(input_tensor_q):
-        joint = (joint_tensor_q, joint_tensor_k, joint_tensor_v)
-        parts = [x[chip] if x is not None else q[:, :, :0] for x in joint]
+        parts = [x[chip] if x is not None else q[:, :, :0] for x in (joint_tensor_q, joint_tensor_k, joint_tensor_v)]
         y = joint_scaled_dot_product_attention(
             q, k, v, *parts, joint_strategy=joint_strategy, program_config=program_config, scale=scale,
             compute_kernel_config=compute_kernel_config,

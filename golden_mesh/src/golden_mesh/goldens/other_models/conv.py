@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.product import product
+from golden_mesh.arithmetic.product import TILE, product
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate
 from golden_mesh.goldens.matmul import biased
@@ -21,7 +21,6 @@ from golden_mesh.mesh.memory import Slot
 from golden_mesh.registry import golden
 from golden_mesh.rounding import round_to
 
-TILE = 32
 _BAND = 1 << 22  # elements of an unfolded band of rows: 16 MiB of float32
 
 

@@ -12,12 +12,10 @@ import torch.nn.functional as F
 
 from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.product import sums_of_columns
+from golden_mesh.arithmetic.product import TILE, sums_of_columns
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.other_models.conv import padding_of
-from golden_mesh.registry import golden
-
-TILE = 32
+from golden_mesh.registry import golden, golden_table
 
 
 def _planes(x: torch.Tensor, batch: int, height: int, width: int, channels: int) -> torch.Tensor:
@@ -114,8 +112,7 @@ def _adaptive(average: bool):
     return function
 
 
-golden("ttnn.adaptive_avg_pool2d")(_adaptive(True))
-golden("ttnn.adaptive_max_pool2d")(_adaptive(False))
+golden_table({"ttnn.adaptive_avg_pool2d": _adaptive(True), "ttnn.adaptive_max_pool2d": _adaptive(False)})
 
 
 @golden("ttnn.upsample")
