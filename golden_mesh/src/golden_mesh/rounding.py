@@ -10,8 +10,7 @@ bfloat4_b   The first of these bits is the leading 1 that a float does not store
             3. Zero, minus zero and values that round to zero become plus zero. Subnormals count as zero.
             Infinity and NaN take the shared exponent 255. Ordinary neighbors then become zero and infinity stays.
             A NaN stays NaN if its highest mantissa bits say so, and is infinity otherwise. No code is subnormal.
-integers    cut towards zero. Integers beyond the range wrap round. Floats beyond the range of uint8 and uint16
-saturate.
+integers    cut towards zero. Integers beyond the range wrap round. Floats beyond that of uint8 and uint16 saturate.
             ttnn leaves floats beyond the range to the processor. This is the result for float32 below 2**31.
 
 Other dtypes are taken as float32. ttnn.from_torch does so too, except for dtypes unknown to ttnn
@@ -136,14 +135,6 @@ def _round_special(blocks: torch.Tensor, bits: int) -> torch.Tensor:
     return (rounded >> 16).to(torch.int16).view(torch.bfloat16)  # the lower half is zero
 
 
-def _to_float32(values: torch.Tensor) -> torch.Tensor:
-    return values.to(torch.float32)
-
-
-def _to_int32(values: torch.Tensor) -> torch.Tensor:
-    return values.to(torch.int32)
-
-
 def _to_unsigned(values: torch.Tensor, bits: int, holder: torch.dtype) -> torch.Tensor:
     if values.dtype == torch.uint8:  # fits every unsigned dtype
         return values.to(holder)
@@ -158,8 +149,8 @@ _ROUND: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "BFLOAT16": _to_bfloat16,
     "BFLOAT8_B": partial(to_block_float, bits=7),
     "BFLOAT4_B": partial(to_block_float, bits=3),
-    "FLOAT32": _to_float32,
-    "INT32": _to_int32,
+    "FLOAT32": lambda values: values.to(torch.float32),
+    "INT32": lambda values: values.to(torch.int32),
     "UINT32": partial(_to_unsigned, bits=32, holder=torch.int64),
     "UINT16": partial(_to_unsigned, bits=16, holder=torch.int32),
     "UINT8": partial(_to_unsigned, bits=8, holder=torch.uint8),

@@ -52,9 +52,7 @@ def aligned_product(a: torch.Tensor, b: torch.Tensor, phases: int, start: torch.
 
 
 def _product(a: torch.Tensor, b: torch.Tensor, phases: int, total: torch.Tensor) -> torch.Tensor:
-    """Return total + the sum over K of a [K, B, M, 1] * b [K, B, 1, N]. Temporary tensors stay in the processor's
-    cache.
-    """
+    """Return total + the sum over K of a [K, B, M, 1] * b [K, B, 1, N]. What is temporary stays in the cache."""
     total = total.contiguous().clone()
     start, group = torch.empty_like(total), torch.empty_like(total)
     largest, other = (torch.empty(total.shape, dtype=torch.int16) for _ in range(2))

@@ -1,6 +1,4 @@
-"""How decode attention divides a user's chunks of keys among cores, and how the cores combine their
-results.
-"""
+"""How decode attention divides a user's chunks of keys among cores, and how the cores combine their results."""
 
 import math
 from dataclasses import dataclass
@@ -12,9 +10,7 @@ import torch.nn.functional as F
 
 @dataclass(frozen=True)
 class Schedule:
-    """The chunks of keys of all users, in the order of users, cores and turns. A core of a user may have fewer turns
-    than another, or none.
-    """
+    """The chunks of keys of all users, by user, core and turn. A user's cores may have unequal turns, or none."""
 
     shape: tuple[int, int, int]  # users, cores, turns
     users: torch.Tensor  # [chunks]

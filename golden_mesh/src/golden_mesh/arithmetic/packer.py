@@ -15,6 +15,7 @@ import math
 import torch
 import ttnn
 
+from golden_mesh.arithmetic.aligned import power
 from golden_mesh.arithmetic.engine import BFLOAT16, keep, round_away, to_bfloat16
 from golden_mesh.arithmetic.parts import constant, in_parts
 from golden_mesh.arithmetic.plain import in_float32, same
@@ -106,9 +107,7 @@ def _cut_to_four_bits(values: torch.Tensor) -> torch.Tensor:
     width = values.shape[-1]
     blocks = torch.nn.functional.pad(values.float(), (0, -width % BLOCK)).unflatten(-1, (-1, BLOCK))
     largest = blocks.abs().amax(-1, keepdim=True)
-    step = (largest.view(torch.int32) & (0xFF << 23)).view(
-        torch.float32
-    ) / 4  # 3 bits: 1, 1/2 and 1/4 of its power of two
+    step = power(largest) / 4  # 3 bits: 1, 1/2 and 1/4 of its power of two
     cut = torch.trunc(blocks / step.clamp(min=torch.finfo(torch.float32).tiny)).add_(0) * step  # no zero has a sign
     cut = torch.where(largest.isinf(), blocks, cut)  # beside an infinity are zeros
     return cut.flatten(-2)[..., :width].bfloat16()

@@ -98,18 +98,21 @@ def _product(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int, block:
     exact = switches.current.sums == "exact" and not is_plain()
     if isinstance(b, BlockFloats) and (exact or not kernel.wide):
         b = b.unpacked()
-    if exact:
-        return _exact_product(a, b, kernel, block, biased)
     if b.numel() == b.shape[-2] * b.shape[-1]:
         batch = max(a.shape[:-2], b.shape[:-2], key=len)  # b's batch is all ones and may have the higher rank
         weight = b if isinstance(b, BlockFloats) else b.reshape(b.shape[-2:])
-        rows = _weighted(a.reshape(-1, a.shape[-1]), weight, kernel, block, biased)
+        rows = a.reshape(-1, a.shape[-1])
+        if exact:
+            rows = _exact_product(rows[None], weight[None], kernel, block, biased)
+        else:
+            rows = _weighted(rows, weight, kernel, block, biased)
         return rows.reshape(*batch[: len(batch) - a.dim() + 2], *a.shape[:-1], b.shape[-1])
-    if kernel.wide:
+    if kernel.wide and not exact:
         a, b = source_b(a, kernel, bits), source_a(b, kernel)
     batch = common_shape(a.shape[:-2], b.shape[:-2])
     left, right = (x.expand(*batch, *x.shape[-2:]).flatten(0, -3) for x in (a, b))
-    return _batched(left, right, kernel, block, biased).reshape(*batch, a.shape[-2], b.shape[-1])
+    result = (_exact_product if exact else _batched)(left, right, kernel, block, biased)
+    return result.reshape(*batch, a.shape[-2], b.shape[-1])
 
 
 @in_float32(lambda a, b, *kernel: a.float() * b.float())
@@ -181,16 +184,10 @@ def sums_of_columns(x: torch.Tensor, kernel: Kernel, factors: torch.Tensor | flo
 
 
 def _exact_product(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool) -> torch.Tensor:
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    if b.numel() == b.shape[-2] * b.shape[-1]:  # a weight for all rows
-        left, right = a.reshape(1, -1, a.shape[-1]), b.reshape(1, *b.shape[-2:])
-    else:
-        left, right = (x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b))
+    """Return a [B, M, K] @ b [B, K, N]."""
     if kernel.wide:
-        result = _by_blocks(left.float(), right.float(), kernel.phases, block * TILE, biased)
-    else:
-        result = bfloat16_dest.product(left, right, kernel.phases, block, biased)
-    return result.reshape(*batch, a.shape[-2], b.shape[-1])
+        return _by_blocks(a.float(), b.float(), kernel.phases, block * TILE, biased)
+    return bfloat16_dest.product(a, b, kernel.phases, block, biased)
 
 
 def _by_blocks(a: torch.Tensor, b: torch.Tensor, phases: int, rows: int, biased: bool) -> torch.Tensor:

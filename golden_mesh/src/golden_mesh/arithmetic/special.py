@@ -183,9 +183,7 @@ def without_nan(x: torch.Tensor) -> torch.Tensor:
 
 
 def product_without_nan(product: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return the vector unit's bfloat16 a * b as the packer writes it: infinity with the product's sign in place of
-    NaN, and 0 if a factor is +0.
-    """
+    """Return the vector unit's bfloat16 a * b as packed: signed infinity in place of NaN, and 0 if a factor is +0."""
     if not math.isnan(product.sum()):
         return product
     infinity = torch.where(a.signbit() ^ b.signbit(), -torch.inf, torch.inf).to(product.dtype)

@@ -12,7 +12,7 @@ torch's own, rounded to nearest even.
 The vector unit multiplies and adds with one rounding (`_multiply_add`).
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import Callable
 
 import torch
@@ -76,24 +76,19 @@ def exp(x: torch.Tensor, scale: float, *, approximate: bool, most: int = _INFINI
 
 @in_float32(torch.exp)
 def fast_exp(x: torch.Tensor) -> torch.Tensor:
-    """Return exp of float32 x as ttnn.exp(fast_and_approximate_mode=True) does: the straight lines of `exp`, from -88.5
-    on.
-    """
+    """Return ttnn.exp(x, fast_and_approximate_mode=True) of float32 x: the straight lines of `exp`, from -88.5 on."""
     code = _multiply_add(x.clamp(min=-88.5), _SLOPE, _OFFSET).round_().clamp_(0, _INFINITE)
     return code.int().bitwise_left_shift_(15).view(torch.float32)
 
 
 def in_bfloat16_dest(name: str) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """Return the kernel of a UnaryOpType's name for a bfloat16 dest: bfloat16 -> bfloat16. None: there is none here."""
-    return _look_up(name) if name in _KERNELS else None
+    return partial(_look_up, name) if name in _KERNELS else None
 
 
-def _look_up(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        codes = x.contiguous().view(torch.int16).flatten().to(torch.int32).bitwise_and_(0xFFFF)
-        return _table(name).index_select(0, codes).view(x.shape)
-
-    return function
+def _look_up(name: str, x: torch.Tensor) -> torch.Tensor:
+    codes = x.contiguous().view(torch.int16).flatten().to(torch.int32).bitwise_and_(0xFFFF)
+    return _table(name).index_select(0, codes).view(x.shape)
 
 
 @cache
@@ -101,7 +96,7 @@ def _table(name: str) -> torch.Tensor:
     """The function's values of all bfloat16, by their codes, [65536]."""
     x = torch.arange(1 << 16, dtype=torch.int32).bitwise_left_shift(16).view(torch.float32)
     if name not in _KEEP_SMALL:
-        x = torch.where(x.abs() < _NORMAL, torch.copysign(_ZERO, x), x)
+        x = special.flushed(x)
     result = torch.where(x.isnan(), of_nan(name, wide=False), _KERNELS[name](x))
     if name in _MAKE_NAN:
         result = result.nan_to_num(torch.inf, torch.inf, -torch.inf) if special.on_blackhole() else _infinite(result, x)
@@ -135,9 +130,7 @@ def short_exp(x: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
 
 
 def parabolic_exp(x: torch.Tensor) -> torch.Tensor:
-    """exp of float32 x: the nearest power of two, times a parabola of the rest (ckernel_sfpu_sdpa.h). 0 from 2**-127
-    on.
-    """
+    """exp of float32 x: the nearest power of two, 0 from 2**-127 on, times a parabola (ckernel_sfpu_sdpa.h)."""
     whole = (x * _INVERSE_LN2).round().clamp(-127, 127)
     rest = _multiply_add(whole, -0.6931471805599453, x)
     return torch.where(whole == -127, 0, torch.ldexp(_polynomial(rest, _PARABOLA), whole))
@@ -312,4 +305,3 @@ _OF_NAN_ON_BLACKHOLE = {"DIGAMMA": torch.nan, "LOGSIGMOID": torch.nan}
 _OF_NAN_IN_BFLOAT16_ON_BLACKHOLE = {"GELU": 0.0, "RSQRT": torch.inf, "SIGMOID": 0.0}
 _MAKE_NAN = {"DIGAMMA", "FRAC", "GELU_TABLE", "MISH", "SILU", "SOFTSIGN"}  # of large negative numbers, or -infinity
 _KEEP_SMALL = {"RSQRT", "SIGN"}  # they read a subnormal's bits
-_NORMAL, _ZERO = 2.0**-126, constant(0.0)  # the least power of two that is not flushed

@@ -157,9 +157,9 @@ def wide(value):
     return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
-def beside_integers(number: float) -> int:
-    """A number as a kernel of integers has it: the library hands it over as a float32, and it is cut."""
-    return int(torch.tensor(float(number)))
+def beside_integers(value):
+    """A number as a kernel of integers has it: the library hands it over as a float32, and it is cut. Tensors stay."""
+    return value if isinstance(value, torch.Tensor) else int(torch.tensor(float(value)))
 
 
 Activation = "str | ttnn.UnaryOpType | ttnn.UnaryWithParam | tuple[ttnn.UnaryOpType, float]"
@@ -208,9 +208,8 @@ def activate(x: torch.Tensor, activation: Activation | None, dtype: ttnn.DataTyp
         result = stored(result, x) if name in STORING else result
         return result.to(x.dtype) if x.is_floating_point() else result
     if name not in PLAIN or (params and name not in _PARAMETER_IS_ACCURACY):
-        raise GoldenError(
-            f"no golden for the activation {name}{params or ''}: call the function as an op after this one"
-        )
+        what = f"no golden for the activation {name}{params or ''}"
+        raise GoldenError(f"{what}: call the function as an op after this one")
     return function(name, x)
 
 

@@ -304,9 +304,7 @@ class _Decode:
         return flash.times(result, engine.to_bfloat16(reciprocal), kernel)[:, :, :group].flatten(1, 2)
 
     def _in_turns(self, parts: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
-        """[B, cores, turns, kv heads, group, dim + 1] -> [B, cores, kv heads, group, dim + 1]: chunks in
-        order.
-        """
+        """[B, cores, turns, kv heads, group, dim + 1] -> [B, cores, kv heads, group, dim + 1], turn by turn."""
         state = parts[:, :, 0]
         if parts.shape[2] == 1:
             return state
@@ -339,9 +337,8 @@ def _of_heads(sink: torch.Tensor, heads: int) -> torch.Tensor:
 def _of_users(mask: torch.Tensor, users: int) -> torch.Tensor:
     """[B or 1, 1, heads, S] -> [B, heads, S]. The kernel takes a user's mask by dim 0."""
     if len(mask) not in (1, users):
-        raise GoldenError(
-            f"attention of {users} users under a mask {list(mask.shape)}: it wants [{users} or 1, 1, heads, S]"
-        )
+        shape = list(mask.shape)
+        raise GoldenError(f"attention of {users} users under a mask {shape}: it wants [{users} or 1, 1, heads, S]")
     return mask.flatten(0, 1)[torch.arange(users) % len(mask)]
 
 

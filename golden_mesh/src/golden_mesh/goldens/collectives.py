@@ -80,10 +80,6 @@ def is_ring(topology, chips: int) -> bool:
 DIRECT_BYTES = 512 << 10
 
 
-def _is_direct(shard: torch.Tensor) -> bool:
-    return shard.numel() * shard.element_size() <= DIRECT_BYTES
-
-
 @collective("ttnn.all_reduce")
 def all_reduce(input_tensor, topology):
     """A reduce-scatter of the last dimension and an all-gather."""
@@ -142,10 +138,8 @@ def all_gather(input_tensor, dim):
     return [torch.cat(input_tensor, dim)] * len(input_tensor)
 
 
-@collective("ttnn.experimental.all_gather_async_reversed")
-def all_gather_async_reversed(input_tensor, dim):
-    """all_gather_async with the last chip's shard first."""
-    return [torch.cat(input_tensor[::-1], dim)] * len(input_tensor)
+# all_gather_async with the last chip's shard first
+collective("ttnn.experimental.all_gather_async_reversed")(lambda input_tensor, dim: all_gather(input_tensor[::-1], dim))
 
 
 @collective("ttnn.experimental.all_to_all_async_generic")
@@ -158,7 +152,8 @@ def all_to_all_async_generic(input_tensor, in_dim, out_dim):
 def reduce_scatter(input_tensor, dim, intermediate_memory_config=None, use_l1_small_for_semaphores=False, *, topology):
     ring = is_ring(topology, len(input_tensor))
     knobs = use_l1_small_for_semaphores or intermediate_memory_config is not None
-    direct = ring and not knobs and _is_direct(input_tensor[0])
+    shard = input_tensor[0]
+    direct = ring and not knobs and shard.numel() * shard.element_size() <= DIRECT_BYTES
     return parts_of_sum(input_tensor, dim, ring, at_once=direct)
 
 

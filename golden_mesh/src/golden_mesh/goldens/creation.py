@@ -11,9 +11,7 @@ from golden_mesh.registry import golden
 
 
 def constant(value, out) -> torch.Tensor:
-    """One expanded value: the library rounds it to bfloat16, ties to even. A block of 4-bit floats is packed from whole
-    rows.
-    """
+    """One expanded value, the nearest bfloat16 (ties to even). A block of 4-bit floats is packed from whole rows."""
     if out.dtype == ttnn.bfloat4_b:
         return torch.full(out.shape, float(value))
     value = torch.tensor(value)

@@ -74,9 +74,7 @@ def gelu(input_tensor, variant, fast_and_approximate_mode):
 def where(predicate, true_value, false_value):
     tensors = [x for x in (true_value, false_value) if isinstance(x, torch.Tensor)]
     if tensors and not tensors[0].is_floating_point():
-        true_value, false_value = (
-            x if isinstance(x, torch.Tensor) else beside_integers(x) for x in (true_value, false_value)
-        )
+        true_value, false_value = beside_integers(true_value), beside_integers(false_value)
     is_zero = PLAIN["LOGICAL_NOT_UNARY"](predicate)
     return torch.where(is_zero, wide(false_value), wide(true_value))
 

@@ -122,17 +122,11 @@ def split_query_key_value_and_split_heads(
     With kv_input_tensor, input_tensor holds q, and kv_input_tensor holds k and v. In a sharded input each kv head
     has its queries, its key and its value side by side.
     """
+    how = dict(num_heads=num_heads, num_kv_heads=num_kv_heads, transpose_k_heads=transpose_key)
     if configs is not None and configs["input_tensor"].is_sharded():
-        return create_qkv_heads(
-            input_tensor.unsqueeze(1), num_heads=num_heads, num_kv_heads=num_kv_heads, transpose_k_heads=transpose_key
-        )
-    return nlp_create_qkv_heads(
-        input_tensor.unsqueeze(1),
-        None if kv_input_tensor is None else kv_input_tensor.unsqueeze(1),
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        transpose_k_heads=transpose_key,
-    )
+        return create_qkv_heads(input_tensor.unsqueeze(1), **how)
+    kv = None if kv_input_tensor is None else kv_input_tensor.unsqueeze(1)
+    return nlp_create_qkv_heads(input_tensor.unsqueeze(1), kv, **how)
 
 
 @golden("ttnn.experimental.split_query_key_value_and_split_heads")

@@ -20,9 +20,7 @@ def _positions(update_idxs, update_idxs_tensor) -> np.ndarray:
 
 
 def _blocks(cache: torch.Tensor, heads: int, length: int, dim: int) -> torch.Tensor:
-    """Return the cache with blocks [heads, length, dim] of the same tiles in the same order; itself if they are its
-    own.
-    """
+    """Return the cache with blocks [heads, length, dim] of the same tiles in order. Its own blocks: itself."""
     if cache.shape[1:] == (heads, length, dim):
         return cache
     tiles = cache.unflatten(2, (-1, TILE)).unflatten(4, (-1, TILE)).transpose(3, 4)
@@ -45,9 +43,8 @@ def _places(cache, positions: np.ndarray, page_table, modulo, op: str) -> tuple[
     missing = (entry < 0) | (entry >= len(cache))
     if missing.any():
         at = missing.argmax()
-        raise GoldenError(
-            f"user {users[at]}'s position {positions[at]} lies in block {entry[at]}; the cache has {len(cache)}"
-        )
+        where = f"position {positions[at]} lies in block {entry[at]}"
+        raise GoldenError(f"user {users[at]}'s {where}; the cache has {len(cache)}")
     _check_tiles(entry * -(-length // TILE) + inside // TILE, users, op)
     return users, entry, inside
 

@@ -101,9 +101,7 @@ def untilize_with_unpadding(input_tensor, output_tensor_end):
 
 @golden("ttnn.typecast", "ttnn.experimental.typecast")
 def typecast(input_tensor, out):
-    """Integers beyond uint16 become the nearest of its values. The packer rounds integers to bfloat16, ties away from
-    zero.
-    """
+    """Integers are clamped to uint16. The packer rounds them to bfloat16, ties away from zero."""
     if input_tensor.is_floating_point() or out.dtype == ttnn.bfloat8_b:
         return packer.typecast(input_tensor, out.dtype)
     if out.dtype == ttnn.uint16:

@@ -174,18 +174,18 @@ def sparse_matmul(
     names = ("input_tensor_a", "input_tensor_b")
     kernel = _kernel(compute_kernel_config, dtypes, *names, out, configured=True)
     groups = input_tensor_b[0]
+    batches = input_tensor_a.flatten(0, -3)
     if indices is not None:
-        pairs = [(batch, g) for batch in _flat_batches(input_tensor_a) for g in indices.flatten()]
+        pairs = [(batch, g) for batch in batches for g in indices.flatten()]
         found = [_group(batch, groups[int(g)], kernel, bias, int(g)) for batch, g in pairs]
         return torch.stack(found).reshape(out.shape)
     active = sparsity.flatten() != 0
-    if nnz is not None and nnz != int(active.sum()):
-        raise GoldenError(
-            f"ttnn.sparse_matmul with nnz={nnz}: {int(active.sum())} of sparsity are not zero, and a chip hangs"
-        )
+    nonzero = int(active.sum())
+    if nnz not in (None, nonzero):
+        raise GoldenError(f"ttnn.sparse_matmul with nnz={nnz}: {nonzero} of sparsity are not zero, and a chip hangs")
     count, found = len(groups), []
     for pair in active.nonzero().flatten().tolist():
-        rows = _flat_batches(input_tensor_a)[pair if is_input_a_sparse else pair // count]
+        rows = batches[pair if is_input_a_sparse else pair // count]
         found.append(product(rows, groups[pair % count], kernel))
     extent = input_tensor_a.shape[-2], input_tensor_b.shape[-1]
     packed = torch.stack(found) if found else torch.zeros(0, *extent)
@@ -194,10 +194,6 @@ def sparse_matmul(
     result = torch.zeros(len(active), *extent)
     result[active] = packed
     return result.reshape(out.shape)
-
-
-def _flat_batches(x: torch.Tensor) -> torch.Tensor:
-    return x.flatten(0, -3)
 
 
 def _group(rows, group, kernel: Kernel, bias, index: int) -> torch.Tensor:

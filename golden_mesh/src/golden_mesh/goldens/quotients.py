@@ -15,8 +15,7 @@ def repeated_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.pow(a.double(), b.double()).float()
 
 
-def power_of_floats(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return powers.wide(a, b)
+power_of_floats = powers.wide
 
 
 def power_by_number(a: torch.Tensor, _, number: float, narrow: bool) -> torch.Tensor:

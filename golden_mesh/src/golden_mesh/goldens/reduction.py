@@ -46,9 +46,7 @@ def _extreme(function, opposite) -> Callable:
 
 
 def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, config=None):
-    """The sum of x * scalar. Of bfloat16, or in a bfloat16 dest, the matrix engine adds rows, then columns, then outer
-    dims. The last step has the factor.
-    """
+    """The sum of x * scalar. Of bfloat16 the engine adds rows, then columns, then outer dims, and scales the last."""
     x = _as_unpacked(x, config)
     factor = _factor(scalar, x.dtype)
     if not x.is_floating_point():

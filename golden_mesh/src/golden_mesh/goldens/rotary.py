@@ -50,9 +50,7 @@ def rotary_embedding_llama(input_tensor, cos_cache, sin_cache, trans_mat, is_dec
 def rotary_embedding_llama_fused_qk(
     q_input_tensor, k_input_tensor, cos_cache, sin_cache, trans_mat, compute_kernel_config
 ):
-    """q [1, B, heads, dim], k [1, B, kv heads, dim], cos [1, 2B, 1, dim]: B entries for q's cores, then B for
-    k's.
-    """
+    """q [1, B, heads, dim], k [1, B, kv heads, dim], cos [1, 2B, 1, dim]: of q's cores, then of k's."""
     users = q_input_tensor.shape[-3]
     cos, sin, matrix = cos_cache[:, :, :1], sin_cache[:, :, :1], _matrix(trans_mat)
     kernel = Kernel.of(compute_kernel_config, "HiFi4")

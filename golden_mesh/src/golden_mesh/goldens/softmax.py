@@ -61,9 +61,7 @@ def _weights(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool) -> torch.T
 
 @golden("ttnn.softmax")
 def softmax(input_tensor, dim=-1, numeric_stable=True, compute_kernel_config=None, out=None):
-    """Over the last of up to four dims. Others have another kernel: its default exp is exact, and it always subtracts
-    the maximum.
-    """
+    """Over the last of up to four dims. The kernel of others has an exact exp and always subtracts the maximum."""
     kernel = _kernel(compute_kernel_config, input_tensor)
     if dim not in (-1, input_tensor.dim() - 1) or input_tensor.dim() > 4:
         kernel, numeric_stable = replace(kernel, approximate=False), True

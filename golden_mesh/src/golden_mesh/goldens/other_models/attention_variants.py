@@ -103,26 +103,20 @@ def ring_joint_scaled_dot_product_attention(
     return results
 
 
-def _by_user(a: torch.Tensor, b: torch.Tensor, config) -> torch.Tensor:
-    """a [1, heads, users, K] @ b [users, kv heads, K, N] -> [1, heads, users, N], each user by its own
-    matrix.
+@golden("ttnn.experimental.attn_matmul", "ttnn.experimental.group_attn_matmul")
+def attn_matmul(input_tensor_a, input_tensor_b, compute_kernel_config):
+    """a [1, heads, users, K] @ b [users, kv heads, K, N] -> [1, heads, users, N], each user by its own matrix.
 
     Without a config the ops take LoFi and a bfloat16 dest. The dest sums all of K before it is packed.
     """
-    users, kv_heads, inner = b.shape[:3]
-    rows = a[0].transpose(0, 1).unflatten(1, (kv_heads, -1))  # [users, kv heads, group, K]
-    result = product(rows, b, Kernel.of(config, "LoFi"), block=-(-inner // TILE))
-    return result.reshape(users, -1, b.shape[-1]).transpose(0, 1).unsqueeze(0)
-
-
-@golden("ttnn.experimental.attn_matmul", "ttnn.experimental.group_attn_matmul")
-def attn_matmul(input_tensor_a, input_tensor_b, compute_kernel_config):
-    """a [1, heads, users, K] @ b [users, kv heads, K, N] -> [1, heads, users, N]"""
-    return _by_user(input_tensor_a, input_tensor_b, compute_kernel_config)
+    users, kv_heads, inner = input_tensor_b.shape[:3]
+    rows = input_tensor_a[0].transpose(0, 1).unflatten(1, (kv_heads, -1))  # [users, kv heads, group, K]
+    result = product(rows, input_tensor_b, Kernel.of(compute_kernel_config, "LoFi"), block=-(-inner // TILE))
+    return result.reshape(users, -1, input_tensor_b.shape[-1]).transpose(0, 1).unsqueeze(0)
 
 
 @golden("ttnn.experimental.attn_matmul_from_cache")
 def attn_matmul_from_cache(input_tensor_a, input_tensor_b, num_tokens, transpose_hw, compute_kernel_config):
     """a @ b or a @ b transposed, with the first tokens of a cache b [users, 1, length, dim], in whole tiles."""
     rows = input_tensor_b[:, :, : -(-num_tokens // TILE) * TILE]
-    return _by_user(input_tensor_a, rows.transpose(-1, -2) if transpose_hw else rows, compute_kernel_config)
+    return attn_matmul(input_tensor_a, rows.transpose(-1, -2) if transpose_hw else rows, compute_kernel_config)

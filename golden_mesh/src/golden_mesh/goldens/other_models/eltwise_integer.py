@@ -11,6 +11,7 @@ from typing import Callable
 import torch
 import ttnn
 
+from golden_mesh.arithmetic import special
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.eltwise_binary import binary_of_numbers, compute
@@ -72,16 +73,11 @@ def bitcast(input_tensor, dtype, dtypes):
     source, target = dtypes["input_tensor"].name, dtype.name
     if _WIDTH.get(source) is None or _WIDTH.get(source) != _WIDTH.get(target):
         raise GoldenError(f"ttnn.bitcast of {source} to {target} has no golden")
-    holder = _WIDTH[source]
-    if source in _FLOATS:
-        bits = input_tensor.view(holder)
-    else:
-        bits = input_tensor.long().to(holder)  # wraps round
+    bits = input_tensor if source in _FLOATS else input_tensor.long().to(_WIDTH[source])  # wraps round
+    bits = bits.view(_WIDTH[source])
     if target not in _FLOATS:
         return bits
-    x = bits.view(_FLOATS[target])  # dest has no denormals and no NaN
-    x = torch.where(x.isnan(), torch.copysign(torch.full_like(x, torch.inf), x), x)
-    return torch.where(x.abs() < torch.finfo(x.dtype).tiny, 0, x)
+    return special.normal(special.without_nan(bits.view(_FLOATS[target])))  # dest has no denormals and no NaN
 
 
 Parameter = "torch.Tensor | float | int"

@@ -26,7 +26,7 @@ def _in_float32(function: Callable, *operands: Operand) -> torch.Tensor:
     """
     tensors = [x for x in operands if isinstance(x, torch.Tensor)]
     if not any(x.is_floating_point() for x in tensors):
-        operands = [x if isinstance(x, torch.Tensor) else beside_integers(x) for x in operands]
+        operands = map(beside_integers, operands)
     widest = next((x for x in tensors if x.dtype == torch.float32), tensors[0])
     return as_dest(function(*(wide(x) for x in operands)), widest)
 
@@ -173,9 +173,7 @@ def clamped_silu_glu(gate, up, limit):
 
 @golden("ttnn.prelu")
 def prelu(input_tensor_a, weight):
-    """x, or weight * x for negative x. weight: a number, a list of one, or a tensor of one value a channel
-    (dim 1).
-    """
+    """x, or weight * x below 0. weight: a number, a list of one, or a tensor of a value for each channel (dim 1)."""
     if isinstance(weight, (list, tuple)):
         if len(weight) != 1:
             raise GoldenError(f"ttnn.prelu with a list of {len(weight)} weights has no golden: give a tensor")

@@ -30,9 +30,7 @@ def dit_minimal_matmul_addcmul_fused(
     compute_kernel_config,
 ):  # fmt: skip
     """tensor1 + scalar * minimal_matmul * tensor2"""
-    result = minimal_matmul(
-        matmul_input_tensor, matmul_weight_tensor, bias_tensor=bias_tensor, compute_kernel_config=compute_kernel_config
-    )
+    result = minimal_matmul(matmul_input_tensor, matmul_weight_tensor, bias_tensor, compute_kernel_config)
     return addcmul_input_tensor1.float() + scalar * result * addcmul_input_tensor2.float()
 
 

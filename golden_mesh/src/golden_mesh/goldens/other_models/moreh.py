@@ -4,6 +4,7 @@ A backward op returns the gradients that are_required_outputs names, or those wi
 """
 
 import math
+from typing import Callable
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from golden_mesh.goldens.activations import function
 from golden_mesh.goldens.creation import constant
 from golden_mesh.goldens.other_models.backward import gradients, slots
 from golden_mesh.goldens.reduction import cumsum, sum_of_outer
-from golden_mesh.registry import golden
+from golden_mesh.registry import golden, golden_table
 
 
 def _present(values, wanted, out=None) -> list[torch.Tensor]:
@@ -151,10 +152,8 @@ def moreh_linear(input, weight, bias, compute_kernel_config):
 
 @golden("ttnn.moreh_matmul_backward")
 def moreh_matmul_backward(output_grad, input_a, input_b, are_required_outputs):
-    found = (
-        moreh_matmul(output_grad, input_b, transpose_other=True),
-        moreh_matmul(input_a, output_grad, transpose_input=True),
-    )
+    of_a = moreh_matmul(output_grad, input_b, transpose_other=True)
+    found = of_a, moreh_matmul(input_a, output_grad, transpose_input=True)
     return _present([g.sum_to_size(x.shape) for g, x in zip(found, (input_a, input_b))], are_required_outputs)
 
 
@@ -171,17 +170,16 @@ def moreh_linear_backward(output_grad, input, weight, are_required_outputs, bias
     return _present(gradients(linear, output_grad, input, weight, bias), are_required_outputs)
 
 
-@golden("ttnn.moreh_softmax")
-def moreh_softmax(input_tensor, dim, compute_kernel_config):
-    kernel, _, weights, total = _softmax(input_tensor, dim, compute_kernel_config)
-    return multiply(weights, inverse(total, kernel.approximate), kernel)
+def _softmax_of(turned: Callable) -> Callable:
+    def op(input_tensor, dim, compute_kernel_config):
+        kernel, _, weights, total = _softmax(input_tensor, dim, compute_kernel_config, turned)
+        return multiply(weights, inverse(total, kernel.approximate), kernel)
+
+    return op
 
 
-@golden("ttnn.moreh_softmin")
-def moreh_softmin(input_tensor, dim, compute_kernel_config):
-    """The largest value is subtracted, as in softmax. So a row that spans more than 88 overflows."""
-    kernel, _, weights, total = _softmax(input_tensor, dim, compute_kernel_config, torch.neg)
-    return multiply(weights, inverse(total, kernel.approximate), kernel)
+# The largest value is subtracted in softmin, too. So a row that spans more than 88 overflows.
+golden_table({"ttnn.moreh_softmax": _softmax_of(lambda scores: scores), "ttnn.moreh_softmin": _softmax_of(torch.neg)})
 
 
 @golden("ttnn.moreh_logsoftmax")
