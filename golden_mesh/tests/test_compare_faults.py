@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import ttnn
 from torch import nn
 
 import golden_mesh
+from golden_mesh.compare import report as compare_report
+from golden_mesh.compare.comparison import comparing
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ROWS, WIDTH = 64, 256
@@ -16,8 +19,6 @@ ROWS, WIDTH = 64, 256
 
 @pytest.fixture
 def comparison(golden):
-    from golden_mesh.compare.comparison import comparing
-
     with comparing() as comparison:
         yield comparison
 
@@ -27,8 +28,6 @@ def noise(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def kernel(golden):
-    import ttnn
-
     arch, fidelity = golden.device.arch(), ttnn.MathFidelity.HiFi3
     return ttnn.init_device_compute_kernel_config(
         arch, math_fidelity=fidelity, fp32_dest_acc_en=True, math_approx_mode=False
@@ -37,8 +36,6 @@ def kernel(golden):
 
 def outlier_cache(golden):
     """an 8-bit cache with outlier channels, read by an attention with a larger error"""
-    import ttnn
-
     keys = noise(1, 2, ROWS, 64)
     keys[..., 5::32] *= 50
     wide = kernel(golden)
@@ -50,8 +47,6 @@ def outlier_cache(golden):
 
 def attention_exp(golden):
     """an approximate exp in a program config"""
-    import ttnn
-
     x = golden.put(noise(1, 2, ROWS, 64))
     grid = golden.device.compute_with_storage_grid_size()
     program = ttnn.SDPAProgramConfig(
@@ -68,8 +63,6 @@ def attention_exp(golden):
     ),
 )
 def test_the_first_row_shows_the_fault(comparison, golden, program, op, shown):
-    from golden_mesh.compare import report as compare_report
-
     program(golden)
     first = compare_report.text(comparison, 0.99).splitlines()[3]
     assert op in first and shown in first
@@ -87,8 +80,6 @@ class Mlp(nn.Module):
 
 def run_mlp(golden, mlp: Mlp, x, fault: bool) -> None:
     """The MLP with a table that is looked up and not used, and a result with columns of a mask."""
-    import ttnn
-
     table = golden.put(noise(128, WIDTH, seed=5), layout=ttnn.ROW_MAJOR_LAYOUT)
     rows = golden.put(torch.arange(32)[None], dtype=ttnn.uint32, layout=ttnn.ROW_MAJOR_LAYOUT)
     ttnn.embedding(rows, table, layout=ttnn.TILE_LAYOUT)
@@ -122,8 +113,6 @@ def test_tables_and_masks_hide_nothing(comparison, golden, fault):
 
 @pytest.mark.parametrize("stale", (False, True))
 def test_a_trace_that_reads_a_stale_input_is_named_though_the_warm_up_was_right(comparison, golden, stale):
-    import ttnn
-
     torch.manual_seed(0)
     mlp, x = Mlp(), torch.randn(1, ROWS, WIDTH)
     with golden_mesh.reference(mlp), torch.no_grad():
@@ -144,8 +133,6 @@ def test_a_trace_that_reads_a_stale_input_is_named_though_the_warm_up_was_right(
 
 
 def test_an_error_of_full_memory_lists_the_live_buffers(golden):
-    import ttnn
-
     x = golden.put(torch.ones(1, 1, 1024, 8192), memory_config=ttnn.L1_MEMORY_CONFIG)
     mine = [each for each in golden_mesh.live_buffers() if each.memory == "L1"]
     assert mine[0].shape == (1, 1, 1024, 8192) and f"{Path(__file__).name}:" in mine[0].line
@@ -163,8 +150,6 @@ def test_an_error_of_full_memory_lists_the_live_buffers(golden):
 
 
 def test_a_clash_lists_the_circular_buffers(golden):
-    import ttnn
-
     x, kept = golden.put(torch.ones(1, 1, 2048, 2048)), []
     for tiles in (4096, 512, 64):  # until L1 is full
         for _ in range(64):

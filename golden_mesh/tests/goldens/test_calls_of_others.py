@@ -262,61 +262,6 @@ def test_a_bias_of_a_higher_rank_gives_its_rank(chips):
     assert_close(got, want, steps=2)
 
 
-@pytest.mark.parametrize("groups", (1, 2))
-def test_a_transposed_convolution_returns_its_prepared_weight(chips, groups):
-    image, weight, bias = (chips.draw(*shape)[0] for shape in ((1, 32, 5, 6), (32, 32 // groups, 3, 3), (1, 1, 1, 32)))
-    x = chips.put(image.permute(0, 2, 3, 1).reshape(1, 1, 30, 32), layout=ttnn.ROW_MAJOR_LAYOUT)
-    how = dict(
-        input_tensor=x, device=chips.device, in_channels=32, out_channels=32, batch_size=1, input_height=5,
-        input_width=6, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1), groups=groups,
-        return_weights_and_bias=True, compute_config=EXACT,
-    )  # fmt: skip
-    want = torch.nn.functional.conv_transpose2d(
-        image.double(), weight.double(), bias.double().flatten(), 2, 1, groups=groups
-    )
-    want = want.permute(0, 2, 3, 1).flatten(0, 2)[None, None]
-    given = ttnn.from_torch(weight, ttnn.bfloat16), ttnn.from_torch(bias, ttnn.bfloat16)
-    first, prepared = ttnn.conv_transpose2d(weight_tensor=given[0], bias_tensor=given[1], **how)
-    again, _ = ttnn.conv_transpose2d(weight_tensor=prepared[0], bias_tensor=prepared[1], **how)
-    assert_close(first, want, steps=2)
-    assert_close(again, want, steps=2)
-    beforehand = {name: how[name] for name in how if not name.startswith(("input_tensor", "return"))} | dict(
-        input_memory_config=ttnn.DRAM_MEMORY_CONFIG, input_layout=ttnn.ROW_MAJOR_LAYOUT,
-        dilation=(1, 1), input_dtype=ttnn.bfloat16, conv_config=ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat16),
-    )  # fmt: skip
-    made = ttnn.prepare_conv_transpose2d_weights(
-        weight_tensor=given[0], weights_format="IOHW", has_bias=True, **beforehand
-    )
-    added = ttnn.prepare_conv_transpose2d_bias(bias_tensor=given[1], **beforehand)
-    last, _ = ttnn.conv_transpose2d(weight_tensor=made, bias_tensor=added, **how)
-    assert_close(last, want, steps=2)
-
-
-@pytest.mark.parametrize("prepares", (True, False))
-def test_a_convolution_of_videos_has_groups(chips, prepares):
-    x, weight, bias = torch.randn(1, 4, 4, 6, 64), torch.randn(32, 32, 1, 3, 3), torch.randn(1, 32)
-    x, weight, bias = (values.bfloat16().float() for values in (x, weight, bias))
-    given = ttnn.from_torch(weight, ttnn.bfloat16)
-    if prepares:
-        given = ttnn.experimental.prepare_conv3d_weights(weight_tensor=given, groups=2, device=chips.device)
-    cores = chips.device.compute_with_storage_grid_size()
-    got = ttnn.experimental.conv3d(
-        input_tensor=chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT), weight_tensor=given,
-        bias_tensor=chips.put(bias), dtype=ttnn.bfloat16, output_channels=32, kernel_size=(1, 3, 3),
-        padding=(0, 1, 1), groups=2, device=chips.device,
-        config=ttnn.Conv3dConfig(compute_with_storage_grid_size=cores),
-    )  # fmt: skip
-    want = torch.nn.functional.conv3d(
-        x.permute(0, 4, 1, 2, 3).double(), weight.double(), bias[0].double(), 1, (0, 1, 1), groups=2
-    )
-    assert_near(got, want.permute(0, 2, 3, 4, 1), 4e-3)
-    with pytest.raises(GoldenError, match="input_tensor is a tensor on the host"):
-        ttnn.experimental.conv3d(
-            input_tensor=ttnn.from_torch(x), weight_tensor=given, dtype=ttnn.bfloat16, output_channels=32,
-            kernel_size=(1, 3, 3),
-        )  # fmt: skip
-
-
 def test_rows_with_padding_between_are_read_back(chips):
     """A convolution's rows are sharded unevenly, and its channels padded (tt-metal's test_conv_features)."""
     image, weight = torch.ones(1, 1, 2 * 256 * 256, 16), torch.ones(16, 16, 3, 3)

@@ -130,22 +130,22 @@ def test_prepared_weights_serve_later_calls(chips, groups):
     assert_close(again[0], [x.double() for x in chips.get(prepared[0])], ttnn.float32)
 
 
-def test_weights_prepared_beforehand(chips):
-    image, weight, bias = bf16(1, 32, 8, 8), bf16(64, 32, 3, 3), bf16(1, 1, 1, 64)
-    config = ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat16)
+@pytest.mark.parametrize("transposed, groups", ((False, 1), (True, 1), (True, 2)))
+def test_weights_prepared_beforehand(chips, transposed, groups):
+    image, weight, bias = bf16(1, 32, 8, 8), bf16(32, 32 // groups, 3, 3), bf16(1, 1, 1, 32)
+    config, name = ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat16), "conv_transpose2d" if transposed else "conv"
     shape = dict(
-        in_channels=32, out_channels=64, batch_size=1, input_height=8, input_width=8,
-        kernel_size=(3, 3),
-        stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1, device=chips.device,
-        conv_config=config,
-        input_memory_config=ttnn.DRAM_MEMORY_CONFIG, input_layout=ROW_MAJOR,
-        input_dtype=ttnn.bfloat16,
+        in_channels=32, out_channels=32, batch_size=1, input_height=8, input_width=8, kernel_size=(3, 3), stride=(1, 1),
+        padding=(1, 1), dilation=(1, 1), groups=groups, device=chips.device, conv_config=config,
+        input_memory_config=ttnn.DRAM_MEMORY_CONFIG, input_layout=ROW_MAJOR, input_dtype=ttnn.bfloat16,
     )  # fmt: skip
-    how = dict(weights_format="OIHW", has_bias=True)
-    prepared = ttnn.prepare_conv_weights(weight_tensor=on_host(weight), **how, **shape)
-    added = ttnn.prepare_conv_bias(bias_tensor=on_host(bias), **shape)
-    y = conv(chips, image, prepared, added, padding=(1, 1), conv_config=config, out_channels=64)
-    assert_close(y, flat(wanted(image, weight, bias, padding=1)), steps=2)
+    how = dict(weights_format="IOHW" if transposed else "OIHW", has_bias=True)
+    prepared = getattr(ttnn, f"prepare_{name}_weights")(weight_tensor=on_host(weight), **how, **shape)
+    added = getattr(ttnn, f"prepare_{name}_bias")(bias_tensor=on_host(bias), **shape)
+    how = dict(padding=(1, 1), conv_config=config, out_channels=32, groups=groups)
+    run, in_torch = (ttnn.conv_transpose2d, F.conv_transpose2d) if transposed else (ttnn.conv2d, F.conv2d)
+    want = in_torch(image.double(), weight.double(), bias.double().flatten(), padding=1, groups=groups)
+    assert_close(run(**arguments(chips, image, prepared, added, **how)), flat(want), steps=2)
 
 
 def test_weights_of_a_block_float_share_exponents_between_output_channels(chips):
@@ -189,39 +189,54 @@ def test_conv1d(chips, padding):
 def test_conv_transpose2d(chips, stride, padding, more, groups):
     image, weight, bias = bf16(2, 32, 5, 6), bf16(32, 32 // groups, 3, 3), bf16(1, 1, 1, 32)
     how = dict(stride=(stride,) * 2, padding=(padding,) * 2, output_padding=(more,) * 2, groups=groups)
-    given = arguments(chips, image, weight, bias, return_output_dim=True, **how)
-    y, extent = ttnn.conv_transpose2d(**given)
+    given = arguments(chips, image, weight, bias, return_output_dim=True, return_weights_and_bias=True, **how)
+    y, extent, prepared = ttnn.conv_transpose2d(**given)
+    again, *_ = ttnn.conv_transpose2d(**given | dict(zip(("weight_tensor", "bias_tensor"), prepared)))
     want = F.conv_transpose2d(image.double(), weight.double(), bias.double().flatten(), **how)
     assert tuple(extent) == tuple(want.shape[2:])
-    assert_close(y, flat(want), steps=2)
+    for result in (y, again):
+        assert_close(result, flat(want), steps=2)
 
 
-VIDEOS = [  # channels, kernel size, stride, padding, padding mode, C_in_block
-    (32, (3, 3, 3), (1, 1, 1), (1, 1, 1), "zeros", 0),
-    (64, (1, 3, 3), (1, 2, 2), (0, 1, 1), "replicate", 32),
-    (12, (2, 2, 2), (2, 2, 2), (0, 0, 0), "zeros", 0),
+VIDEOS = [  # channels, kernel size, stride, padding, padding mode, C_in_block, groups
+    (32, (3, 3, 3), (1, 1, 1), (1, 1, 1), "zeros", 0, 1),
+    (64, (1, 3, 3), (1, 2, 2), (0, 1, 1), "replicate", 32, 1),
+    (12, (2, 2, 2), (2, 2, 2), (0, 0, 0), "zeros", 0, 1),
+    (64, (1, 3, 3), (1, 1, 1), (0, 1, 1), "zeros", 0, 2),
 ]
 
 
-@pytest.mark.parametrize("channels, size, stride, padding, mode, block", VIDEOS)
+@pytest.mark.parametrize("channels, size, stride, padding, mode, block, groups", VIDEOS)
 @pytest.mark.parametrize("place", ("host", "device"))
-def test_conv3d_of_a_prepared_weight(chips, channels, size, stride, padding, mode, block, place):
-    x, weight, bias = bf16(1, channels, 4, 8, 8), bf16(32, channels, *size), bf16(1, 32)
+def test_conv3d_of_a_prepared_weight(chips, channels, size, stride, padding, mode, block, groups, place):
+    x, weight, bias = bf16(1, channels, 4, 8, 8), bf16(32, channels // groups, *size), bf16(1, 32)
     raw = chips.put(weight, **IN_ROWS) if place == "device" else on_host(weight, ttnn.bfloat16)
     how = dict(C_in_block=block)
-    prepared = E.prepare_conv3d_weights(weight_tensor=raw, device=chips.device, **how)
+    prepared = E.prepare_conv3d_weights(weight_tensor=raw, device=chips.device, groups=groups, **how)
     padded = F.pad(x.permute(0, 2, 3, 4, 1), (0, -channels % 32))
     grid = chips.device.compute_with_storage_grid_size()
     got = E.conv3d(
-        input_tensor=chips.put(padded, **IN_ROWS), weight_tensor=prepared,
-        bias_tensor=chips.put(bias),
+        input_tensor=chips.put(padded, **IN_ROWS), weight_tensor=prepared, bias_tensor=chips.put(bias),
         config=ttnn.Conv3dConfig(compute_with_storage_grid_size=grid, **how), dtype=ttnn.bfloat16,
-        output_channels=32, kernel_size=size, stride=stride, padding=padding, padding_mode=mode,
+        output_channels=32, kernel_size=size, stride=stride, padding=padding, padding_mode=mode, groups=groups,
+        device=chips.device,
     )  # fmt: skip
     edges = [e for p in reversed(padding) for e in (p, p)]
     x = F.pad(x.double(), edges, mode="replicate" if mode == "replicate" else "constant")
-    want = F.conv3d(x, weight.double(), bias[0].double(), stride).permute(0, 2, 3, 4, 1)
+    want = F.conv3d(x, weight.double(), bias[0].double(), stride, groups=groups).permute(0, 2, 3, 4, 1)
     assert_near(got, want, 4e-3)
+
+
+def test_conv3d_of_a_weight_that_is_not_prepared(chips):
+    x, weight = bf16(1, 4, 4, 6, 64), bf16(32, 32, 1, 3, 3)
+    config = ttnn.Conv3dConfig(compute_with_storage_grid_size=chips.device.compute_with_storage_grid_size())
+    given = dict(weight_tensor=on_host(weight, ttnn.bfloat16), dtype=ttnn.bfloat16, output_channels=32)
+    given |= dict(kernel_size=(1, 3, 3))
+    got = E.conv3d(input_tensor=chips.put(x, **IN_ROWS), device=chips.device, config=config, groups=2, **given)
+    want = F.conv3d(x.permute(0, 4, 1, 2, 3).double(), weight.double(), groups=2).permute(0, 2, 3, 4, 1)
+    assert_near(got, want, 4e-3)
+    with pytest.raises(GoldenError, match="input_tensor is a tensor on the host"):
+        E.conv3d(input_tensor=ttnn.from_torch(x), **given)
 
 
 def test_a_weight_of_conv3d_on_the_host_needs_a_device():

@@ -185,9 +185,7 @@ def test_a_block_of_k_that_ends_inside_a_shard_is_refused(chips, tiles, shard):
 
 
 DRAM, L1 = ttnn.DRAM_MEMORY_CONFIG, ttnn.L1_MEMORY_CONFIG
-BY_HEIGHT, BY_WIDTH, BY_BOTH = (
-    getattr(ttnn, f"L1_{name}_SHARDED_MEMORY_CONFIG") for name in ("HEIGHT", "WIDTH", "BLOCK")
-)
+BY_HEIGHT, BY_WIDTH = (getattr(ttnn, f"L1_{name}_SHARDED_MEMORY_CONFIG") for name in ("HEIGHT", "WIDTH"))
 # Tiles of a's rows, of K and of b's columns; memory of a and of the result; core grid -> blocks of a Wormhole, a
 # Blackhole. From the names and arguments of the kernels that ttnn 0.81.1 compiles for a mock N150 and P150.
 BLOCKS = [
