@@ -4,24 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from qwen25_7b_lab.perf.published_models import (
-    QWEN25,
-    SHORTEST,
-    SIZES,
-    context_contract,
-    dram_for_model,
-    largest_split,
-    models_table,
-)
+from qwen25_7b_lab.perf.published_models import QWEN25, context_contract, models_table
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, DecoderConfig
 from models.demos.qwen25_7b.files import read_json
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
-from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget
 from models.demos.qwen25_7b.plans.model_table import ModelTable
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 DOCUMENT = Path(__file__).parents[2] / "models/demos/qwen25_7b/docs/models.md"
@@ -35,21 +26,6 @@ def test_a_1m_model_has_the_context_of_full_attention():
         "dual_chunk_attention_config": {"chunk_size": 262144, "local_size": 8192},
     }
     assert DecoderConfig.from_dict(million).context == 262144
-
-
-@pytest.mark.parametrize("tp", [4, 8])
-def test_a_split_is_as_long_as_dram_allows(tp):
-    config = SIZES["32B"]
-    users, longest = largest_split(config, BFP8, MACHINES["T3K"], tp)
-    plan = ParallelPlan.make(config, tp)
-
-    def total(tokens: int) -> int:
-        return memory_budget(
-            ModelTable(config, plan, BFP8, WORMHOLE), tokens, blocks_for(MAX_USERS, tokens, BLOCK)
-        ).total
-
-    assert users == MAX_USERS and longest >= SHORTEST
-    assert total(longest) <= dram_for_model(WORMHOLE) < total(longest + 1)
 
 
 def test_the_table_of_the_document_is_the_commands():
