@@ -40,7 +40,7 @@ from models.demos.qwen25_7b.tt.placement import chip_of, memory_config, replicat
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from tests.metrics import assert_close
 from tests.pcc.paged_cache import PagedCache
-from tests.pcc.reference import Reference
+from tests.pcc.reference import Case, Reference
 
 CONTEXT = 1024  # tokens that a user's blocks hold
 POSITIONS = 0, 31, 32, 127, 1023  # of a decode step: the ends of blocks and of the context
@@ -183,6 +183,11 @@ class AttentionBench(Bench):
         approximate = APPROXIMATE_GAIN if self.config.qkv_bias else APPROXIMATE_GAIN_WITHOUT_BIAS
         once = usual_gain(self.plan.tp) if exact else approximate
         return larger + joins * JOIN_GAIN + once
+
+    def fill(self, i: int, users: Sequence[int], cases: Sequence[Case]) -> None:
+        """Write the past of these users' cases of layer i into the cache. The other users have none."""
+        past = dict(zip(users, (case.past[0] for case in cases)))
+        self.cache.fill([past.get(user) or self.reference.history(i, 0, 0) for user in range(self.decode.slots)])
 
     def run_decode(self, module, x: torch.Tensor, positions: Sequence[int]) -> list[torch.Tensor]:
         """Run a decode step of attention or a layer. User u's token x[u] stands at positions[u].

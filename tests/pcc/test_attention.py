@@ -108,7 +108,7 @@ def test_chunked_prefill_continues_from_the_cache(world_of, start, tokens, user=
     world = world_of(BFP8, 7)
     for i, attention in world.attention.items():
         case = world.reference.attention_continued(i, start, tokens)
-        world.cache.fill([case.past[0] if u == user else world.reference.history(i, 0, 0) for u in range(7)])
+        world.fill(i, [user], [case])
         (chips,) = world.run_chunks(attention, [case.x], [user], start)
         # A chunk of 128 keys takes 2e-4 from a sum of weights. Values around a bias hide it.
         loss = 0 if world.config.qkv_bias else 2e-4 * start / 128
@@ -126,10 +126,7 @@ def test_chunks_of_several_users_continue_from_the_cache(world_of, recipe, start
     users = (5, 0, 3)[: len(lengths)]
     for i, attention in world.attention.items():
         cases = [world.reference.attention_continued(i, start, tokens, user) for user, tokens in zip(users, lengths)]
-        histories = [world.reference.history(i, 0, 0)] * 7
-        for user, case in zip(users, cases):
-            histories[user] = case.past[0]
-        world.cache.fill(histories)
+        world.fill(i, users, cases)
         results = world.run_chunks(attention, [case.x for case in cases], users, start)
         for chips, case, user in zip(results, cases, users, strict=True):
             assert_module(chips, case.expected, in_format=case.in_format, pcc=PCC[recipe], gain=gain)
@@ -149,7 +146,7 @@ def test_blocks_of_64_and_128_tokens(mesh_device, reference, block):
     prefill(world, 100)
     i, attention = next(iter(world.attention.items()))
     case = world.reference.attention_continued(i, 256, 70)
-    world.cache.fill([world.reference.history(i, 0, 0), case.past[0]])
+    world.fill(i, [1], [case])
     (chips,) = world.run_chunks(attention, [case.x], [1], 256)
     assert_module(chips, case.expected, in_format=case.in_format, pcc=PCC[BFP8])
     world.cache.assert_wrote([1], [256], case.written, **prefilled(BFP8))

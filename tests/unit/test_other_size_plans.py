@@ -1,24 +1,33 @@
-"""Every Qwen2.5 size and Llama-3.1-8B on every split has plans within a core's L1, or is refused in one line."""
+"""Every Qwen2.5 size and Llama-3.1-8B on every split has plans within a core's L1, or is refused in one line.
+
+The document's table, and what a machine's DRAM holds of a model, are the commands'.
+"""
 
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
-from qwen25_7b_lab.perf.published_models import FAMILIES, SIZES
+from qwen25_7b_lab.perf.published_models import FAMILIES, QWEN25, SIZES, context_contract, models_table
 
-from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B, RECIPES, DecoderConfig
 from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.files import read_json
+from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import SEMAPHORES, DecodeLayout
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid
 from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
+from models.demos.qwen25_7b.plans.machines import MACHINES
+from models.demos.qwen25_7b.plans.memory_budget import memory_budget
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import check_decode, fit_prefill, max_prefill_rows
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 CHIPS = {"8x8": WORMHOLE, "8x7": replace(WORMHOLE, grid=Grid(8, 7))}
-RECIPES = BF16, BFP8, PERFORMANCE
-ALL = [*product(SIZES, SPLITS, CHIPS, RECIPES), *product(["Llama-3.1-8B"], SPLITS, ["8x8"], RECIPES)]
+FORMATS = BF16, BFP8, PERFORMANCE
+ALL = [*product(SIZES, SPLITS, CHIPS, FORMATS), *product(["Llama-3.1-8B"], SPLITS, ["8x8"], FORMATS)]
 HEADS = r"a chip would have (40|64) of the model's \1 query heads, .* take 32: use more chips"
 DOWN = r"decode with tp 4: down takes [\d,]+ bytes of a core's L1, [\d,]+ are there: use more chips"
 REFUSED = {case: HEADS for case in ALL if case[0] in ("14B", "32B", "72B") and case[1] == 1}
@@ -74,3 +83,43 @@ def test_32_kv_heads_are_refused_on_one_chip_by_their_number(tp, refused):
         return
     with pytest.raises(UserError, match="would have 96 heads of q, k and v, and its 64 cores take one each"):
         check_decode(table, decode)
+
+
+DOCUMENT = Path(__file__).parents[2] / "models/demos/qwen25_7b/docs/models.md"
+
+
+def test_a_1m_model_has_the_context_of_full_attention():
+    """Qwen2.5-7B-Instruct-1M computes longer texts with dual chunk attention, which is not computed here."""
+    million = read_json(SMALL_CHECKPOINT / "config.json") | {
+        "max_position_embeddings": 1010000,
+        "rope_theta": 1e7,
+        "dual_chunk_attention_config": {"chunk_size": 262144, "local_size": 8192},
+    }
+    assert DecoderConfig.from_dict(million).context == 262144
+
+
+def test_the_table_of_the_document_is_the_commands():
+    """To write it again: python -m qwen25_7b_lab.perf models"""
+    _, table, _ = models_table(QWEN25, BFP8).split("\n\n")
+    assert table in DOCUMENT.read_text()
+
+
+@pytest.mark.parametrize("positions", [QWEN25_7B.context, 1 << 19])
+def test_a_context_contract_claims_what_fits_and_says_what_prevents_more(positions):
+    config = replace(QWEN25_7B, max_position_embeddings=positions)
+    contract = context_contract(config, RECIPES)
+    assert [(entry["machine"], entry["recipe"]) for entry in contract] == [(m, r) for m in MACHINES for r in RECIPES]
+    for entry in contract:
+        claimed, room = entry["context"], entry["room"]
+        assert sum(entry["bytes"].values()) <= room or claimed == 0
+        if claimed < positions:
+            assert sum(entry["bytes_of_model_context"].values()) > room
+            table = ModelTable(
+                config,
+                ParallelPlan.make(config, entry["tp"]),
+                RECIPES[entry["recipe"]],
+                MACHINES[entry["machine"]].chip,
+            )
+            more = claimed + BLOCK
+            assert memory_budget(table, more, blocks_for(1, more, BLOCK)).total > room
+    assert {entry["context"] < positions for entry in contract} == {True, False}
