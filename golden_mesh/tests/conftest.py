@@ -57,6 +57,15 @@ def golden(mesh_device):
 
 
 @pytest.fixture
+def comparison(golden):
+    """What golden-mesh compare finds in a test's calls."""
+    from golden_mesh.compare.comparison import comparing
+
+    with comparing() as comparison:
+        yield comparison
+
+
+@pytest.fixture
 def python(tmp_path):
     """python(*words, **variables): run Python in tmp_path with this package on its path. Returns the process.
 

@@ -16,12 +16,6 @@ from golden_mesh.mesh.dispatch import slot_of
 ROWS, WIDTH, INNER = 64, 256, 512
 
 
-@pytest.fixture
-def comparison(golden):
-    with comparing() as comparison:
-        yield comparison
-
-
 def noise(*shape: int, scale: float = 1.0, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
 

@@ -11,34 +11,17 @@ from torch import nn
 
 import golden_mesh
 from golden_mesh.compare import report as compare_report
-from golden_mesh.compare.comparison import comparing
+from test_compare import kernel, noise
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ROWS, WIDTH = 64, 256
-
-
-@pytest.fixture
-def comparison(golden):
-    with comparing() as comparison:
-        yield comparison
-
-
-def noise(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-def kernel(golden):
-    arch, fidelity = golden.device.arch(), ttnn.MathFidelity.HiFi3
-    return ttnn.init_device_compute_kernel_config(
-        arch, math_fidelity=fidelity, fp32_dest_acc_en=True, math_approx_mode=False
-    )
 
 
 def outlier_cache(golden):
     """an 8-bit cache with outlier channels, read by an attention with a larger error"""
     keys = noise(1, 2, ROWS, 64)
     keys[..., 5::32] *= 50
-    wide = kernel(golden)
+    wide = kernel()
     stored = ttnn.typecast(golden.put(keys), ttnn.bfloat8_b)
     q, v = golden.put(noise(1, 2, ROWS, 64, seed=1)), golden.put(noise(1, 2, ROWS, 64, seed=2))
     v = ttnn.typecast(v, ttnn.bfloat8_b)
@@ -52,7 +35,7 @@ def attention_exp(golden):
     program = ttnn.SDPAProgramConfig(
         compute_with_storage_grid_size=grid, q_chunk_size=32, k_chunk_size=32, exp_approx_mode=True
     )
-    ttnn.transformer.scaled_dot_product_attention(x, x, x, program_config=program, compute_kernel_config=kernel(golden))
+    ttnn.transformer.scaled_dot_product_attention(x, x, x, program_config=program, compute_kernel_config=kernel())
 
 
 @pytest.mark.parametrize(
