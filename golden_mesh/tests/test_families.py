@@ -17,6 +17,7 @@ import ttnn
 from safetensors import safe_open
 
 from golden_mesh import exact_sums
+from values import Golden
 
 pytestmark = pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
 TESTS = Path(__file__).parent
@@ -89,13 +90,8 @@ def difference(device, name: str, exact: bool = False) -> tuple[float, float]:
 
 def put(device, record, tensor: str, dtype: str, layout: str):
     x = record.get_tensor(tensor)
-    return ttnn.from_torch(
-        x.float() if x.is_floating_point() else x.int(),
-        dtype=getattr(ttnn, dtype),
-        layout=getattr(ttnn, f"{layout}_LAYOUT"),
-        device=device,
-        mesh_mapper=ttnn.ReplicateTensorToMesh(device),
-    )
+    x = x.float() if x.is_floating_point() else x.int()
+    return Golden(device).put(x, dtype=getattr(ttnn, dtype), layout=getattr(ttnn, f"{layout}_LAYOUT"))
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if not matches(name, [row[0] for row in LISTED])])

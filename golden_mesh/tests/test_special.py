@@ -59,20 +59,13 @@ LOOSE = {"lgamma.bfloat16": 0.2}
 
 
 @pytest.mark.parametrize("name", [name for name in TAILS.keys() if not name.startswith("x.")])
-def test_the_tails_of_a_function_are_the_kernels(mesh_device, name):
+def test_the_tails_of_a_function_are_the_kernels(golden, name):
     """Of 2,000 bfloat16 over the whole range, and of 900 float32, within 2 % of each value; also infinity and NaN."""
     op, dtype = name.split(".")
     x = TAILS.get_tensor(f"x.{dtype}")
     padded = torch.nn.functional.pad(x.float(), (0, -len(x) % 1024), value=1.0).reshape(1, 1, -1, 32)
-    held = ttnn.from_torch(
-        padded,
-        dtype=getattr(ttnn, dtype),
-        layout=ttnn.TILE_LAYOUT,
-        device=mesh_device,
-        mesh_mapper=ttnn.ReplicateTensorToMesh(mesh_device),
-    )
-    result = ttnn.get_device_tensors(getattr(ttnn, op)(held))[0]
-    got, want = ttnn.to_torch(result).flatten()[: len(x)].double(), TAILS.get_tensor(name).double()
+    result, *_ = golden.get(getattr(ttnn, op)(golden.put(padded, dtype=getattr(ttnn, dtype))))
+    got, want = result.flatten()[: len(x)].double(), TAILS.get_tensor(name).double()
     assert torch.equal(kinds(got), kinds(want))
     finite = want.isfinite()
     got, want = got[finite], want[finite]
@@ -109,7 +102,7 @@ LEAST, WHOLE = 2.0**-125, 2.0**22  # below: subnormals. Beyond, a remainder depe
 
 
 @pytest.mark.parametrize(("name", "call"), CALLS, ids=[name for name, _ in CALLS])
-def test_a_pair_of_special_values_gives_what_a_chip_gives(mesh_device, name, call):
+def test_a_pair_of_special_values_gives_what_a_chip_gives(golden, name, call):
     """All pairs of 64 values, or 128 values and a number, within 2 %. Infinities and NaNs are an N150's."""
     dtype = name.split(".")[-1]
     u, x = PAIRS.get_tensor(f"u.{dtype}").float(), PAIRS.get_tensor(f"x.{dtype}").float()
@@ -117,13 +110,10 @@ def test_a_pair_of_special_values_gives_what_a_chip_gives(mesh_device, name, cal
 
     def held(values):
         padded = torch.nn.functional.pad(values, (0, 0, 0, -len(values) % 32), value=1.0)
-        mapper = ttnn.ReplicateTensorToMesh(mesh_device)
-        return ttnn.from_torch(
-            padded, getattr(ttnn, dtype), layout=ttnn.TILE_LAYOUT, device=mesh_device, mesh_mapper=mapper
-        )
+        return golden.put(padded, dtype=getattr(ttnn, dtype))
 
     result = eval(call, {"ttnn": ttnn}, {"x": held(a), "y": held(b), "u": held(a)})
-    got = ttnn.to_torch(ttnn.get_device_tensors(result)[0]).double()[: len(a)]
+    got = golden.get(result)[0].double()[: len(a)]
     want = PAIRS.get_tensor(name).double().reshape(a.shape)
     known = ((a.abs() > LEAST) | (a == 0)) & ((b.abs() > LEAST) | (b == 0)) | a.isnan() | b.isnan()
     if name.startswith(("fmod", "remainder", "floor_div", "div.floor", "div.trunc")):

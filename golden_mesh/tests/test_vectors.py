@@ -17,6 +17,7 @@ from safetensors import safe_open
 
 from golden_mesh import exact_sums
 from golden_mesh.registry import GOLDENS
+from values import Golden
 
 FILES = [Path(__file__).parent / "vectors" / f"{name}.safetensors" for name in ("chip", "mixed")]
 
@@ -54,8 +55,7 @@ class Chip:
     def put(self, x, dtype="bfloat16", layout=ttnn.TILE_LAYOUT):
         """x: a tensor, or the name of one of the record's inputs."""
         x = self.record.inputs[x] if isinstance(x, str) else x
-        where = dict(device=self.device, mesh_mapper=ttnn.ReplicateTensorToMesh(self.device))
-        return ttnn.from_torch(x, dtype=getattr(ttnn, dtype), layout=layout, **where)
+        return Golden(self.device).put(x, dtype=getattr(ttnn, dtype), layout=layout)
 
     def put_ints(self, key: str):
         values = torch.tensor(self.record.settings[key], dtype=torch.int32)
