@@ -95,6 +95,26 @@ def test_a_blackholes_special_values_are_its_own(run_as):
     assert found == list(ON_A_P150.values())
 
 
+# function: results of simulated chips, N150 and P150, for a NaN of torch.Tensor.bfloat16(), whose sign bit is set
+NEGATIVE_NAN = {
+    "relu": "0.0 -inf", "relu6": "0.0 0.0", "sigmoid": "0.0 0.0", "exp": "0.0 inf", "erf": "-1.0 1.0",
+    "tanh": "-1.0 -1.0",
+    "gelu": "0.0 0.0", "abs": "-inf -inf", "neg": "inf inf", "sign": "-1.0 -1.0", "floor": "-inf -inf",
+    "erfc": "inf inf",
+    "softsign": "inf inf", "cbrt": "-inf inf", "hardshrink": "-inf 0.0", "atanh": "-inf 0.0", "sin": "-inf inf",
+    "elu": "-1.0 -1.0", "silu": "-inf inf", "maximum": "1.0 1.0", "minimum": "-inf -inf", "multiply": "-inf inf",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("chip", range(2), ids=["N150", "P150"])
+def test_a_nan_with_its_sign_bit_set_gives_what_a_chip_gives(run_as, chip):
+    program = PROGRAM.replace("torch.full((32, 32), value), ttnn.bfloat16", "torch.full((32, 32), value).bfloat16()")
+    binary = {"maximum", "minimum", "multiply"}
+    calls = [f"give('{name}', nan{', 1.0' * (name in binary)})" for name in NEGATIVE_NAN]
+    found = run_as(("N150", "P150")[chip], program + "".join(f"print({call})\n" for call in calls)).split()
+    assert dict(zip(NEGATIVE_NAN, found)) == {name: both.split()[chip] for name, both in NEGATIVE_NAN.items()}
+
+
 PAIRS = safe_open(Path(__file__).parent / "vectors" / "pairs.safetensors", "pt")
 CALLS = sorted(PAIRS.metadata().items())
 LEAST, WHOLE = 2.0**-125, 2.0**22  # below: subnormals. Beyond, a remainder depends on the last bits of 1 / y, as

@@ -87,7 +87,9 @@ def by_trunc_of_number(x: torch.Tensor, number: float, narrow: bool) -> torch.Te
     size, _, whole, power = _of_size(x, number)
     whole = torch.where((power < _FRACTION) & (signed_product(whole, divisor) > size), whole - 1, whole)
     rest = _last_steps(torch.copysign(_sum(signed_product(-whole, divisor), size), x), divisor, narrow)
-    return torch.where(x.isfinite(), torch.copysign(divisor, x), rest) if divisor == torch.inf else rest
+    if divisor == torch.inf and not on_blackhole():
+        return torch.where(x.isfinite(), torch.copysign(divisor, x), rest)
+    return rest
 
 
 @in_float32(lambda x, number, narrow: torch.remainder(x, number))

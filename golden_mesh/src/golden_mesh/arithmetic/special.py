@@ -183,10 +183,13 @@ def without_nan(x: torch.Tensor) -> torch.Tensor:
 
 
 def product_without_nan(product: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return the vector unit's bfloat16 a * b as packed: signed infinity in place of NaN, and 0 if a factor is +0."""
+    """Return the vector unit's bfloat16 a * b as the packer writes it: infinity with the product's sign (on a Blackhole
+    positive) in place of NaN, and 0 if a factor is +0.
+    """
     if not math.isnan(product.sum()):
         return product
-    infinity = torch.where(a.signbit() ^ b.signbit(), -torch.inf, torch.inf).to(product.dtype)
+    negative = (a.signbit() ^ b.signbit()) & torch.tensor(not on_blackhole())
+    infinity = torch.where(negative, -torch.inf, torch.inf).to(product.dtype)
     infinity = torch.where(((a == 0) & ~a.signbit()) | ((b == 0) & ~b.signbit()), 0, infinity)
     return torch.where(product.isnan(), infinity, product)
 

@@ -20,8 +20,10 @@ from golden_mesh.goldens import (  # noqa: F401
     selection,
     softmax,
 )
+from golden_mesh.goldens.nan_signs import read_signs
 from golden_mesh.hazards.values import watch
 from golden_mesh.registry import GOLDENS
 
 watch()
+read_signs()
 COUNT = len(GOLDENS)
