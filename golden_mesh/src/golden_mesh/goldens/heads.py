@@ -9,6 +9,7 @@ import torch
 import ttnn
 
 from golden_mesh.errors import GoldenError
+from golden_mesh.hazards import meet
 from golden_mesh.hazards.checks import checks
 from golden_mesh.registry import golden, golden_table
 
@@ -176,5 +177,7 @@ def nlp_kv_cache_load_slice(input_tensor, seq_len_start, seq_len_end):
 @golden("ttnn.experimental.rotate_half")
 def rotate_half(input):
     """(x0, x1) -> (-x1, x0), halves of the last dimension."""
+    if input.dtype == torch.float32:
+        meet("rotate_half of float32", "ttnn.experimental.rotate_half", f"a tensor {list(input.shape)}")
     first, second = input.chunk(2, -1)
     return torch.cat((-second, first), -1)

@@ -128,6 +128,11 @@ HAZARDS = {
         "tt-metal issue 57352, and in the source of ttnn 0.81.1",
         "leave memory_config out, then ttnn.to_memory_config",
     ),
+    "rotate_half of float32": Hazard(
+        "the half that the kernel negates is 0",
+        f"{SIMULATED}, and on a simulated Blackhole",
+        "ttnn.typecast to bfloat16, or ttnn.neg of the half and ttnn.concat",
+    ),
     "floor_div of integers": Hazard(
         "the result is a FLOAT32 tensor that holds the bits of int32 quotients",
         f"tt-metal issue 53765, and {SIMULATED}",
