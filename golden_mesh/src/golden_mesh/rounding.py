@@ -70,10 +70,7 @@ def _to_bfloat16(values: torch.Tensor) -> torch.Tensor:
 
 
 def to_block_float(values: torch.Tensor, bits: int) -> torch.Tensor:
-    """Round to a block float. Returns bfloat16.
-
-    bits: of a code, without its sign: 7 for bfloat8_b, 3 for bfloat4_b.
-    """
+    """Round to a block float, as bfloat16. bits: of a code, without its sign: 7 for bfloat8_b, 3 for bfloat4_b."""
     if values.numel() == 0:
         return values.to(torch.bfloat16)
     width = values.shape[-1] if values.dim() else 1
@@ -115,10 +112,7 @@ def _round_chunk(blocks: torch.Tensor, bits: int, scratch: torch.Tensor, result:
 
 
 def _round_special(blocks: torch.Tensor, bits: int) -> torch.Tensor:
-    """Round any block with integer arithmetic.
-
-    This is some ten times slower than `_round_chunk`, and rarely needed.
-    """
+    """Round any block with integer arithmetic: some ten times slower than `_round_chunk`, and rarely needed."""
     code = blocks.view(torch.int32)
     sign = code & _SIGN
     exponent = (code >> _FRACTION_BITS) & _EXPONENT

@@ -28,10 +28,7 @@ BITS = 9  # significant bits of an approximate weight
 
 
 def exp_is_approximate(program_config: ttnn.SDPAProgramConfig | None) -> bool:
-    """Return whether exp is approximate.
-
-    Only exp_approx_mode=False in a program config makes it exact, as in ttnn.
-    """
+    """Return whether exp is approximate, as in ttnn: only exp_approx_mode=False in a program config makes it exact."""
     return program_config is None or program_config.exp_approx_mode is not False
 
 

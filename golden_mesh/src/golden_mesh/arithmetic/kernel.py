@@ -25,10 +25,7 @@ class Kernel:
     @staticmethod
     @in_float32(lambda *config, **defaults: Kernel(4, wide=True))
     def of(config, fidelity: str, *, wide: bool = False, approximate: bool = False, in_l1: bool = True) -> "Kernel":
-        """Return the kernel of `config`.
-
-        Without a config it is the op's own default, given by the other arguments.
-        """
+        """Return the kernel of `config`. Without one it is the op's own default, given by the other arguments."""
         if config is None:
             return Kernel(PHASES[fidelity], wide, approximate, in_l1)
         return Kernel(

@@ -35,10 +35,7 @@ _ONE = constant(1)
 
 @in_float32(_unrounded)
 def pack(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
-    """Return `values`, the result of an op, as a tensor of `dtype` holds them.
-
-    `round_to` lists the torch dtypes.
-    """
+    """Return `values`, the result of an op, as a tensor of `dtype` holds them. `round_to` lists the torch dtypes."""
     if dtype == ttnn.bfloat16 and values.dtype == torch.bfloat16:
         return values
     if values.numel() > 1 and not any(values.stride()):  # one value, expanded: stays one value

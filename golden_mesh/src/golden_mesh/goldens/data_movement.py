@@ -9,10 +9,7 @@ from golden_mesh.registry import golden, golden_table
 
 
 def _as(x: torch.Tensor, shape) -> torch.Tensor:
-    """View x in another shape.
-
-    A shape with fewer rows reads the first rows of each matrix: the others are padding.
-    """
+    """View x in another shape. One with fewer rows reads the first rows of each matrix: the others are padding."""
     if x.dim() >= 2 and len(shape) >= 2 and x.shape[-1] == shape[-1] and x.shape[-2] > shape[-2]:
         if x.shape[:-2].numel() == torch.Size(shape[:-2]).numel():
             x = x[..., : shape[-2], :]

@@ -1,7 +1,4 @@
-"""Split a fused QKV projection into heads, and join heads.
-
-Covers prefill, decode and the ops of single models.
-"""
+"""Split a fused QKV projection into heads, and join heads: in prefill, in decode, and the ops of single models."""
 
 from functools import partial
 
@@ -38,10 +35,7 @@ def nlp_create_qkv_heads(input, input_kv=None, *, num_heads, num_kv_heads=None, 
 def _by_shard(
     x: torch.Tensor, config: ttnn.MemoryConfig | None, dim: int, heads: tuple[int, ...]
 ) -> list[torch.Tensor]:
-    """Cut x [..., sum(heads) * dim] into a tensor for each of `heads`.
-
-    Every shard holds an equal part of each.
-    """
+    """Cut x [..., sum(heads) * dim] into a tensor for each of `heads`. Every shard holds an equal part of each."""
     width = x.shape[-1]
     shards = -(-width // config.shard_spec.shape[1]) if config and config.is_sharded() else 1
     if any(count % shards for count in heads):

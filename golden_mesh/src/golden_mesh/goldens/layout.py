@@ -23,9 +23,7 @@ def _copied(x: torch.Tensor, dtype) -> torch.Tensor:
     return engine.keep(x, engine.BFLOAT16) if x.dtype == torch.float32 and dtype != ttnn.float32 else x
 
 
-@golden("ttnn.to_memory_config")
-def to_memory_config(tensor, out):
-    return _copied(tensor, out.dtype)
+golden("ttnn.to_memory_config")(lambda tensor, out: _copied(tensor, out.dtype))
 
 
 @golden(

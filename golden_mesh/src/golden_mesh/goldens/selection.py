@@ -24,15 +24,16 @@ def _triangle(function: Callable) -> Callable:
     return op
 
 
-# input's elements at `index` along dim
-golden("ttnn.gather", ignores="sparse_grad")(lambda input, dim, index: input.gather(dim, index.long()))
-golden_table({"ttnn.tril": _triangle(torch.tril), "ttnn.triu": _triangle(torch.triu)})
-
-
-@golden("ttnn.index_fill", "ttnn.index_fill_new")
-def index_fill(input, dim, index, value):
-    """`value` at the places along dim that index [n] names."""
-    return input.index_fill(dim, index.long(), value)
+_ROWS = {
+    # input's elements at `index` along dim
+    "ttnn.gather": lambda input, dim, index: input.gather(dim, index.long()),
+    # `value` at the places along dim that index [n] names
+    "ttnn.index_fill ttnn.index_fill_new": lambda input, dim, index, value: input.index_fill(dim, index.long(), value),
+    "ttnn.scatter_add": lambda input, dim, index, src: wide(input).scatter_add(dim, index.long(), wide(src)),
+    "ttnn.tril": _triangle(torch.tril),
+    "ttnn.triu": _triangle(torch.triu),
+}
+golden_table(_ROWS, ignores="sparse_grad")
 
 
 @golden("ttnn.indexed_fill")
@@ -42,11 +43,6 @@ def indexed_fill(batch_id, input_tensor_a, input_tensor_b, dim):
     for part, place in enumerate(batch_id.flatten().tolist()):
         result.select(dim, place).copy_(input_tensor_b.select(dim, part))
     return result
-
-
-@golden("ttnn.scatter_add")
-def scatter_add(input, dim, index, src):
-    return wide(input).scatter_add(dim, index.long(), wide(src))
 
 
 @golden("ttnn.scatter")
@@ -93,9 +89,7 @@ def fill_rm(N, C, H, W, hOnes, wOnes, val_hi, val_lo):
     return result
 
 
-@golden("ttnn.fill_ones_rm", ignores="any")
-def fill_ones_rm(N, C, H, W, hOnes, wOnes):
-    return fill_rm(N, C, H, W, hOnes, wOnes, 1.0, 0.0)
+golden("ttnn.fill_ones_rm", ignores="any")(lambda N, C, H, W, hOnes, wOnes: fill_rm(N, C, H, W, hOnes, wOnes, 1, 0))
 
 
 @golden("ttnn.nonzero")

@@ -144,11 +144,6 @@ def _weight(
     return weight.reshape(weight.shape[-2:])[:rows, :outputs]
 
 
-def _host(value) -> torch.Tensor:
-    """The input of a convolution, which may be on the host."""
-    return _tensor(value, {}, "input_tensor")[0]
-
-
 @golden("ttnn.conv2d")
 def conv2d(
     input_tensor, weight_tensor, in_channels, out_channels, batch_size, input_height, input_width, kernel_size, stride,
@@ -158,7 +153,8 @@ def conv2d(
     groups = max(groups, 1)
     weight = _weight(weight_tensor, dtypes, conv_config, in_channels, out_channels, kernel_size, groups)
     bias, _ = _tensor(bias_tensor, dtypes, "bias_tensor")
-    x = _host(input_tensor).reshape(batch_size, input_height, input_width, -1)[..., :in_channels]
+    x, _ = _tensor(input_tensor, {}, "input_tensor")
+    x = x.reshape(batch_size, input_height, input_width, -1)[..., :in_channels]
     top, bottom, left, right = padding_of(padding)
     x = _padded(x.float(), (left, right, top, bottom), conv_config)
     types = dtypes.get("input_tensor"), _tensor(weight_tensor, dtypes, "weight_tensor")[1]
@@ -191,7 +187,8 @@ def conv_transpose2d(
     how = in_channels, out_channels, kernel_size, groups, mirror_kernel
     weight = _weight(weight_tensor, dtypes, conv_config, *how)
     bias, _ = _tensor(bias_tensor, dtypes, "bias_tensor")
-    x = _host(input_tensor).float().reshape(batch_size, input_height, input_width, -1)
+    x, _ = _tensor(input_tensor, {}, "input_tensor")
+    x = x.float().reshape(batch_size, input_height, input_width, -1)
     height, width = ((n - 1) * s + 1 for n, s in zip((input_height, input_width), stride))
     apart = torch.zeros(batch_size, height, width, in_channels)
     apart[:, :: stride[0], :: stride[1]] = x[..., :in_channels]

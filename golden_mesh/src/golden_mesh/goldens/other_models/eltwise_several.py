@@ -20,10 +20,7 @@ from golden_mesh.registry import golden, golden_table
 
 
 def _in_float32(function: Callable, *operands: Operand) -> torch.Tensor:
-    """function(*operands) in float32, rounded as dest holds it.
-
-    Integers stay integers. Numbers are not rounded.
-    """
+    """function(*operands) in float32, rounded as dest holds it. Integers stay integers. Numbers are not rounded."""
     tensors = [x for x in operands if isinstance(x, torch.Tensor)]
     if not any(x.is_floating_point() for x in tensors):
         operands = map(beside_integers, operands)

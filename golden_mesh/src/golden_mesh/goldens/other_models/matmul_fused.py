@@ -81,8 +81,5 @@ def _products(inputs, weights, biases, dtypes, out, how: dict) -> list[torch.Ten
 
 @golden("ttnn.dram_prefetcher", ignores="tensors num_layers")
 def dram_prefetcher(out):
-    """Send weights to the cores that multiply.
-
-    The result has no meaning: a product's golden reads the weight itself.
-    """
+    """Send weights to the cores that multiply. The result has no meaning: a product reads the weight itself."""
     return torch.zeros(out.shape)

@@ -213,7 +213,7 @@ def moreh_softmax_backward(output_tensor, output_grad_tensor, dim, compute_kerne
 
 @golden("ttnn.moreh_softmin_backward")
 def moreh_softmin_backward(output_tensor, output_grad_tensor, dim, compute_kernel_config):
-    return -moreh_softmax_backward(output_tensor, output_grad_tensor, dim, compute_kernel_config=compute_kernel_config)
+    return -moreh_softmax_backward(output_tensor, output_grad_tensor, dim, compute_kernel_config)
 
 
 @golden("ttnn.moreh_logsoftmax_backward")

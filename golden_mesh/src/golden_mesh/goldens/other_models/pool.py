@@ -29,10 +29,7 @@ def _flat(planes: torch.Tensor, shape) -> torch.Tensor:
 
 
 def _extent(size: int, before: int, after: int, reach: int, stride: int, ceil_mode: bool) -> int:
-    """The number of a window's places along one dimension.
-
-    With ceil_mode the last may reach beyond the padding.
-    """
+    """The number of a window's places along one dimension. With ceil_mode the last may reach beyond the padding."""
     room = size + before + after - reach
     count = (-(-room // stride) if ceil_mode else room // stride) + 1
     return count - 1 if ceil_mode and (count - 1) * stride >= size + before else count
