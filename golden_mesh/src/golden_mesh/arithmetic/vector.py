@@ -255,6 +255,7 @@ def _multiply_add(a: torch.Tensor, b, c) -> torch.Tensor:
 
 
 _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    **{name.upper(): getattr(torch, name) for name in "frac log log10 log2 neg rsqrt sign tanh".split()},
     "ACOSH": _acosh,
     "ASINH": _asinh,
     "ATANH": _atanh,
@@ -265,7 +266,6 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ERFINV": lambda x: keep(_infinite(approximations.erfinv(x), x), BFLOAT16),
     "EXP": lambda x: short_exp(x, _CONSTANT_OF_EXP),
     "FAST_EXP": lambda x: keep(fast_exp(x), BFLOAT16),
-    "FRAC": torch.frac,
     "GELU": lambda x: approximations.gelu(x, narrow=True),
     "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
     "HARDSIGMOID": _cut(F.hardsigmoid),
@@ -273,20 +273,13 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "I0": lambda x: keep(i0(x), BFLOAT16),
     "LOGSIGMOID": lambda x: keep(log_sigmoid(x), BFLOAT16),
     "LGAMMA": lambda x: approximations.lgamma(x, narrow=True),
-    "LOG": torch.log,
-    "LOG10": torch.log10,
-    "LOG2": torch.log2,
-    "NEG": torch.neg,
     "MISH": lambda x: x * special.normal(torch.tanh(F.softplus(x, threshold=100))),
     "RAD2DEG": _cut(torch.rad2deg),
     "RECIP": torch.reciprocal,
     "RELU6": F.relu6,
-    "RSQRT": torch.rsqrt,
     "SIGMOID": _sigmoid,
     "SILU": lambda x: x * special.normal(_sigmoid(x)),
-    "SIGN": torch.sign,
     "SOFTSIGN": _cut(softsign),
-    "TANH": torch.tanh,
 }
 # What the kernels give for NaN where it is not NaN: they clamp, or compare by the sign.
 _OF_NAN = {

@@ -107,16 +107,12 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 # Functions of a tensor and the numbers of the activation.
+_OF_F = "celu elu hardshrink leaky_relu softshrink threshold"
 WITH_NUMBERS: dict[str, Callable[..., torch.Tensor]] = {
-    "ADD_UNARY_SFPU": torch.add,
-    "CELU": F.celu,
+    **{f"{name.upper()}_UNARY_SFPU": function for name, function in functions(torch, "add sub mul div").items()},
+    **{name.upper(): function for name, function in functions(F, _OF_F).items()},
     "CLAMP_TSS": _between,
-    "DIV_UNARY_SFPU": torch.div,
-    "ELU": F.elu,
-    "HARDSHRINK": F.hardshrink,
     "HARDTANH": _between,
-    "LEAKY_RELU": F.leaky_relu,
-    "MUL_UNARY_SFPU": torch.mul,
     "POWER": torch.pow,
     "POWER_ITERATIVE": torch.pow,
     "RELU_MAX": lambda x, top: _between(x, 0, top),
@@ -124,9 +120,6 @@ WITH_NUMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "RSUB": lambda x, number: number - x,
     "SELU": lambda x, scale, alpha: scale * F.elu(x, alpha),
     "SOFTPLUS": approximations.softplus,
-    "SOFTSHRINK": F.softshrink,
-    "SUB_UNARY_SFPU": torch.sub,
-    "THRESHOLD": F.threshold,
 }
 
 # Of these the results are elements of the tensor and numbers.
