@@ -171,8 +171,8 @@ EXAMPLES = {
     "ttnn.div(3.0, x)": ("3 / x", X),
     "ttnn.div(3.0, x, rounding_mode='floor')": ("torch.floor((3 / x).bfloat16().double())", X),
     "ttnn.div(x, y, rounding_mode='trunc')": ("torch.trunc((x / y).bfloat16().double())", X, X),
-    "ttnn.pow(x, 2)": ("x**2", X),
-    "ttnn.pow(x, 3.0)": ("cut(x**3)", X, {"error": 0}),  # bfloat16's dest cuts it
+    "ttnn.pow(x, 2)": ("cut(x**2)", X, {"error": 0}),  # as a simulated N150 and P150, 3,840 values
+    "ttnn.pow(x, 3.0)": ("cut(x**3)", X, {"error": 0}),
     "ttnn.pow(x, 1.5)": ("x**1.5", lambda: bf16(*X).abs(), {"steps": 2}),  # a cubic for the logarithm
     "ttnn.where(ttnn.gtz(x), y, -1.5)": ("torch.where(x > 0, y, -1.5)", X, X),
     "ttnn.floor_div(x, 2.0)": ("torch.floor(x / 2)", X),

@@ -291,7 +291,7 @@ _ROUNDED = {"trunc": torch.trunc, "floor": torch.floor}
 
 @golden("ttnn.pow", passes=compute)
 def power(input_tensor, exponent, out, **activations):
-    """Of floats: 3 multiplies twice, and a bfloat16 dest cuts the product. 0, 1 and 2 are exact."""
+    """Of floats: 2 and 3 are products, which a bfloat16 dest cuts. 0 and 1 are exact."""
     if not isinstance(input_tensor, torch.Tensor):
         return power_of_number(input_tensor, exponent)
     function = power_of_floats
@@ -300,6 +300,6 @@ def power(input_tensor, exponent, out, **activations):
         exponent = int(exponent)  # PowIntDeviceOperation: products of integers. The library refuses other exponents
     elif not isinstance(exponent, torch.Tensor):
         narrow = input_tensor.dtype == torch.bfloat16
-        function = {0: torch.pow, 1: torch.pow, 2: torch.pow, 3: repeated_product}.get(exponent)
+        function = {0: torch.pow, 1: torch.pow, 2: repeated_product, 3: repeated_product}.get(exponent)
         function = function or partial(power_by_number, number=exponent, narrow=narrow)
     return compute(function, input_tensor, exponent, out.dtype, **activations)

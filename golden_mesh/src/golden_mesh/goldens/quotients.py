@@ -11,8 +11,10 @@ from golden_mesh.hazards import meet
 
 
 def repeated_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a to the power of a whole number b."""
-    return torch.pow(a.double(), b.double()).float()
+    """a * a, or a * a * a where b is 3. Each product is rounded, and a subnormal one is 0."""
+    a = a.float()
+    square = special.flushed(a * a)
+    return special.flushed(square * a) if (b == 3).all() else square
 
 
 power_of_floats = powers.wide
