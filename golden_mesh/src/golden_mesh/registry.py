@@ -19,6 +19,7 @@ A golden may have these parameters beside its op's own:
 - `paddings`: the values in the padding of the tensor arguments' tiles, by parameter. None: unknown.
 - `rewrite`: a function (parameter, values) for an op that overwrites an input beside its result.
 - `store`: a function that packs values to the dtype of the tensor that is written in place.
+- `tiled`: whether the first result is in tiles.
 
 Chips of different values may be computed in one call (`stacks`, `lists`): small ones take as long as one chip.
 """
@@ -60,7 +61,7 @@ PLACEMENT = frozenset(
 
 
 # Keywords that a golden may have and its op does not.
-EXTRAS = frozenset({"chip", "configs", "dtypes", "out", "paddings", "rewrite", "store"})
+EXTRAS = frozenset({"chip", "configs", "dtypes", "out", "paddings", "rewrite", "store", "tiled"})
 # Files of goldens of ops that move data.
 MOVERS = frozenset({"collectives", "creation", "data_movement", "heads", "kv_cache", "layout", "selection"})
 

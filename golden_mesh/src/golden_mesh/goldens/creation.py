@@ -18,9 +18,14 @@ def constant(value, out) -> torch.Tensor:
     return (value.bfloat16() if out.dtype == ttnn.bfloat16 else value).expand(out.shape)
 
 
-@golden("ttnn.full", "ttnn.full_like", ignores="shape tensor")
-def full(fill_value, out):
-    return constant(fill_value, out)
+golden("ttnn.full", ignores="shape")(lambda fill_value, out: constant(fill_value, out))
+
+
+@golden("ttnn.full_like")
+def full_like(tensor, fill_value, dtypes, tiled, out):
+    """A kernel fills tiles of bfloat16, and cuts the value."""
+    cut = tiled and dtypes["tensor"] == out.dtype == ttnn.bfloat16
+    return constant(engine.keep(torch.tensor(float(fill_value)), engine.BFLOAT16).item() if cut else fill_value, out)
 
 
 golden("ttnn.zeros", "ttnn.zeros_like", ignores="shape tensor")(lambda out: constant(0.0, out))

@@ -191,6 +191,8 @@ def call(operation, *args, **kwargs):
     if "configs" in golden.wants:
         configs = {n: t.memory_config() for n, t in arguments.items() if on_device(t)}
         arguments["configs"] = configs | {"out": outputs[0].memory_config()}
+    if "tiled" in golden.wants:
+        arguments["tiled"] = outputs[0].layout == ttnn.TILE_LAYOUT
     if "chip" in golden.wants:
         arguments["chip"] = chip
     if golden.view and _place(written[0]) == _place(next(iter(slots.values()))):
