@@ -184,7 +184,7 @@ EXAMPLES = {
     "ttnn.mac(x, 2.0, y)": ("x * 2 + y", X, X),
     "ttnn.addcmul(x, y[:, :, :1], z, value=-1.0)":
         ("x - rounded(y[:, :, :1] * z)", X, X, X, {"steps": 2}),
-    "ttnn.prelu(x, 0.25)": ("torch.where(x > 0, x, x / 4)", X),
+    "ttnn.prelu(x, 0.2)": ("cut(torch.where(x > 0, x, x.float() * 0.2))", X, {"error": 0}),  # as a simulated N150
     "ttnn.prelu(x, [0.25])": ("torch.where(x > 0, x, x / 4)", X),
     "ttnn.clamp(x, min=-0.5, max=0.25)": ("x.clamp(-0.5, 0.25)", X),
     "ttnn.clamp(x, min=-0.5)": ("x.clamp(min=-0.5)", X),

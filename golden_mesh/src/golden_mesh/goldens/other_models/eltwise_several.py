@@ -14,7 +14,7 @@ from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate, beside_integers, wide
 from golden_mesh.goldens.eltwise_binary import BLOCK_FLOATS, Operand, compute, squared_difference
-from golden_mesh.goldens.eltwise_unary import as_dest, gelu
+from golden_mesh.goldens.eltwise_unary import as_dest, gelu, leaky_relu
 from golden_mesh.goldens.quotients import check_remainder, quotient, remainder_by_trunc, rounded_quotient
 from golden_mesh.registry import golden, golden_table
 
@@ -175,8 +175,9 @@ def prelu(input_tensor_a, weight):
         if len(weight) != 1:
             raise GoldenError(f"ttnn.prelu with a list of {len(weight)} weights has no golden: give a tensor")
         weight = weight[0]
-    elif isinstance(weight, torch.Tensor):
-        weight = weight.reshape(-1, *[1] * (input_tensor_a.dim() - 2))
+    if not isinstance(weight, torch.Tensor):
+        return leaky_relu(input_tensor_a, weight)
+    weight = weight.reshape(-1, *[1] * (input_tensor_a.dim() - 2))
     return _in_float32(lambda x, w: torch.where(x < 0, w * x, x), input_tensor_a, weight)
 
 
