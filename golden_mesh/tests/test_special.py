@@ -117,6 +117,20 @@ def test_a_nan_with_its_sign_bit_set_gives_what_a_chip_gives(run_as, chip):
     assert dict(zip(NEGATIVE_NAN, found)) == {name: both.split()[chip] for name, both in NEGATIVE_NAN.items()}
 
 
+JOINED = """
+x = torch.arange(1, 2049).reshape(1, 1, 32, 64)[..., :WIDTH] / 8
+x = ttnn.from_torch(x, ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT, device=mesh)
+y = ttnn.to_torch(ttnn.concat([x, x], dim=-1)) - torch.cat([ttnn.to_torch(x)] * 2, dim=-1)
+print(y.count_nonzero().item())
+"""
+
+
+@pytest.mark.parametrize("system, width, changed", (("P150", 32, 288), ("P150", 64, 0), ("N150", 32, 0)))
+def test_block_floats_of_odd_tiles_are_transposed_to_be_joined(run_as, system, width, changed):
+    """As on a simulated P150: a transposed block has another exponent."""
+    assert run_as(system, PROGRAM + JOINED.replace("WIDTH", f"{width}")).split() == [f"{changed}"]
+
+
 PAIRS = safe_open(Path(__file__).parent / "vectors" / "pairs.safetensors", "pt")
 CALLS = sorted(PAIRS.metadata().items())
 LEAST, WHOLE = 2.0**-125, 2.0**22  # below: subnormals. Beyond, a remainder depends on the last bits of 1 / y, as

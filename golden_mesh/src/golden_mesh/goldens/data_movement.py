@@ -2,7 +2,10 @@
 
 import torch
 import torch.nn.functional as F
+import ttnn
 
+from golden_mesh.arithmetic import special
+from golden_mesh.arithmetic.packer import pack
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.layout import through_dest
 from golden_mesh.registry import golden, golden_table
@@ -50,11 +53,23 @@ def _numbers(value) -> list[int] | None:
 
 
 @golden("ttnn.concat")
-def concat(tensors, dim, groups):
-    """groups: each tensor is cut into so many parts. The first parts come first, then the second parts."""
+def concat(tensors, dim, groups, configs, out):
+    """groups: each tensor is cut into so many parts. The first parts come first, then the second parts.
+
+    A Blackhole's DRAM has pages of 64 bytes. Block floats of other widths are transposed, joined and transposed again,
+    and packed each time.
+    """
+    dim %= tensors[0].dim()
+    if (
+        groups == 1
+        and dim == tensors[0].dim() - 1
+        and out.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b)
+        and special.on_blackhole()
+    ):
+        if configs["tensors"].buffer_type == ttnn.BufferType.DRAM and any(x.shape[-1] % 64 for x in tensors):
+            return torch.cat([pack(x.mT.contiguous(), out.dtype) for x in tensors], -2).mT
     if groups == 1:
         return torch.cat(list(tensors), dim)
-    dim %= tensors[0].dim()
     return torch.cat([x.unflatten(dim, (groups, -1)) for x in tensors], dim + 1).flatten(dim, dim + 1)
 
 
