@@ -1,4 +1,4 @@
-"""The questions that the small checkpoint was trained on. lab/small_checkpoint/ wrote small_questions.json."""
+"""The questions that the small checkpoint was trained on (docs/small_checkpoint.md)."""
 
 import json
 from pathlib import Path
