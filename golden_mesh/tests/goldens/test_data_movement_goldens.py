@@ -207,3 +207,12 @@ def test_a_narrowed_tensor_is_read_back(chips, shape, dim, start, length, memory
     got = ttnn.to_torch(view, mesh_composer=ttnn.ConcatMeshToTensor(chips.device, dim=0))
     assert_same([got], [torch.cat(want)])
     assert_same(ttnn.neg(view), [-part for part in want])
+
+
+def test_columns_of_block_floats_are_repeated_as_rows(chips):
+    """As on a simulated N150 and P150: a transposed block has another exponent."""
+    x = chips.put(torch.randn(1, 2, 64, 96), ttnn.bfloat8_b)
+    rows = ttnn.repeat_interleave(ttnn.transpose(x, -1, -2), 2, dim=-2)
+    got = chips.get(ttnn.repeat_interleave(x, 2, dim=-1))
+    assert_same(got, chips.get(ttnn.transpose(rows, -1, -2))[0])
+    assert not torch.equal(got[0], chips.get(x)[0].repeat_interleave(2, -1))

@@ -6,6 +6,7 @@ import torch
 import ttnn
 
 from golden_mesh.arithmetic.engine import keep
+from golden_mesh.hazards import HazardError
 from goldens.support import ROW_MAJOR, assert_same, assert_values, bf16, examples, ints
 
 X, WIDE, SMALL, STATISTICS = (1, 2, 33, 45), (1, 1, 32, 64), (1, 2, 40, 50), (1, 3, 40, 50)
@@ -168,6 +169,14 @@ def test_topk(chips, largest, k):
     order = [v.argsort(-1, descending=largest)[..., :k] for v in x]
     assert_same(values, [v.gather(-1, o) for v, o in zip(x, order)])
     assert_same(indices, order)
+
+
+def test_topk_of_a_partial_block_is_refused(chips):
+    """A chip's padding of infinities takes the block's exponent."""
+    x = torch.randn(1, 1, 32, 48)
+    ttnn.topk(chips.put(x, ttnn.bfloat8_b), k=4)
+    with pytest.raises(HazardError, match="partial tile"):
+        ttnn.topk(chips.put(x[..., :40], ttnn.bfloat8_b), k=4)
 
 
 def test_topk_may_give_labels_instead_of_places(chips):

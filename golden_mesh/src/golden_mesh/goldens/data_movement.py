@@ -10,6 +10,8 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.layout import through_dest
 from golden_mesh.registry import golden, golden_table
 
+BLOCK_FLOATS = ttnn.bfloat8_b, ttnn.bfloat4_b
+
 
 def _as(x: torch.Tensor, shape) -> torch.Tensor:
     """View x in another shape. One with fewer rows reads the first rows of each matrix: the others are padding."""
@@ -60,12 +62,8 @@ def concat(tensors, dim, groups, configs, out):
     and packed each time.
     """
     dim %= tensors[0].dim()
-    if (
-        groups == 1
-        and dim == tensors[0].dim() - 1
-        and out.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b)
-        and special.on_blackhole()
-    ):
+    in_rows = groups == 1 and dim == tensors[0].dim() - 1
+    if in_rows and out.dtype in BLOCK_FLOATS and special.on_blackhole():
         if configs["tensors"].buffer_type == ttnn.BufferType.DRAM and any(x.shape[-1] % 64 for x in tensors):
             return torch.cat([pack(x.mT.contiguous(), out.dtype) for x in tensors], -2).mT
     if groups == 1:
@@ -109,13 +107,20 @@ _ROWS = {
     "ttnn.experimental.broadcast_to": lambda input, output_shape: input.expand(tuple(output_shape)).contiguous(),
     # [1, 1, H * W, C] -> [1, 1, C, H * W]
     "ttnn.experimental.convert_to_chw ttnn.experimental.transpose_rm": lambda input: input.mT.contiguous(),
-    "ttnn.repeat_interleave": lambda input_tensor, repeats, dim: input_tensor.repeat_interleave(repeats, dim),
     # without a dim the tensor is one row
     "ttnn.roll": lambda input_tensor, shifts, dim: torch.roll(input_tensor, shifts, dim),
     "ttnn.split": lambda input_tensor, split_size, dim=0: tuple(x.clone() for x in input_tensor.split(split_size, dim)),
     "ttnn.stack": lambda input_tensors, dim: torch.stack(list(input_tensors), dim),
 }
 golden_table(_ROWS)
+
+
+@golden("ttnn.repeat_interleave")
+def repeat_interleave(input_tensor, repeats, dim, out):
+    """The last dim of block floats is transposed to be repeated, and packed so."""
+    if dim % input_tensor.dim() == input_tensor.dim() - 1 and out.dtype in BLOCK_FLOATS:
+        return pack(input_tensor.mT.contiguous(), out.dtype).repeat_interleave(repeats, -2).mT
+    return input_tensor.repeat_interleave(repeats, dim)
 
 
 @golden("ttnn.experimental.convert_to_hwc")

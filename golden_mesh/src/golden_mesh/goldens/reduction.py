@@ -12,6 +12,7 @@ from golden_mesh.arithmetic import bfloat16_dest, engine, packer, special
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import sums_of_columns, sums_of_rows
 from golden_mesh.goldens.activations import wide
+from golden_mesh.hazards import meet
 from golden_mesh.registry import golden, golden_table
 
 
@@ -147,11 +148,14 @@ golden("ttnn.argmax")(lambda input_tensor, dim, keepdim: torch.argmax(input_tens
 
 
 @golden("ttnn.topk", ignores="sorted")
-def topk(input_tensor, k, dim, largest, indices_tensor, stable):
+def topk(input_tensor, k, dim, largest, indices_tensor, stable, dtypes):
     """The k largest values and their places, or the labels of indices_tensor there.
 
     If `stable`, equal values keep their order.
     """
+    dtype = dtypes["input_tensor"]
+    if dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) and input_tensor.shape[-1] % 16:
+        meet("extreme of a partial tile in bfloat8_b", "ttnn.topk", f"{dtype.name} {list(input_tensor.shape)}")
     if not stable:
         values, indices = torch.topk(input_tensor, k, dim, largest, True)
     elif largest and _have_keys(input_tensor, dim):
