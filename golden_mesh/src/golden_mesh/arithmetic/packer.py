@@ -21,6 +21,8 @@ from golden_mesh.arithmetic.parts import constant, in_parts
 from golden_mesh.arithmetic.plain import in_float32, same
 from golden_mesh.rounding import BLOCK, round_to
 
+BLOCK_FLOATS = frozenset({ttnn.bfloat8_b, ttnn.bfloat4_b})
+
 
 def _unrounded(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     if "INT" in dtype.name:
@@ -42,7 +44,7 @@ def pack(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
         return pack(values[(0,) * values.dim()], dtype).expand(values.shape)
     if dtype == ttnn.bfloat16 and values.dtype == torch.float32:
         return in_parts(_to_bfloat16, values)
-    if dtype not in (ttnn.bfloat8_b, ttnn.bfloat4_b):
+    if dtype not in BLOCK_FLOATS:
         return round_to(values, dtype)
     packed = _block(round_away(nan_to_infinity(values.float()), 7))
     return packed if dtype == ttnn.bfloat8_b else _cut_to_four_bits(packed)

@@ -9,6 +9,7 @@ Results without infinity and NaN are computed elsewhere, in fewer steps.
 """
 
 import math
+from functools import cache
 from typing import Callable
 
 import torch
@@ -188,8 +189,8 @@ def product_without_nan(product: torch.Tensor, a: torch.Tensor, b: torch.Tensor)
     """
     if not math.isnan(product.sum()):
         return product
-    negative = (a.signbit() ^ b.signbit()) & torch.tensor(not on_blackhole())
-    infinity = torch.where(negative, -torch.inf, torch.inf).to(product.dtype)
+    infinity = torch.where(a.signbit() ^ b.signbit(), -torch.inf, torch.inf).to(product.dtype)
+    infinity = infinity.abs() if on_blackhole() else infinity
     infinity = torch.where(((a == 0) & ~a.signbit()) | ((b == 0) & ~b.signbit()), 0, infinity)
     return torch.where(product.isnan(), infinity, product)
 
@@ -199,6 +200,7 @@ def normal(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.abs() < 2.0**-126, 0, x) if x.is_floating_point() else x
 
 
+@cache  # ttnn takes 12 us to say it
 def on_blackhole() -> bool:
     """Whether the vector unit is a Blackhole's: a NaN that it makes is positive, where a Wormhole's has a sign."""
     return ttnn.get_arch_name() == "blackhole"

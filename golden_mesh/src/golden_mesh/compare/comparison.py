@@ -19,6 +19,7 @@ import torch
 import ttnn
 
 from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.packer import BLOCK_FLOATS
 from golden_mesh.arithmetic.plain import plain_float32
 from golden_mesh.arithmetic.product import known_products
 from golden_mesh.compare.differences import Error, each_once, worst
@@ -173,7 +174,7 @@ class Comparison:
         exact = exact if len(exact) == len(values) else exact * len(values)
         if any(tuple(each.shape) != slot.shape for each in exact):
             return
-        rounding = worst(values, exact, channels=slot.dtype in transfer.BLOCK_FLOATS)
+        rounding = worst(values, exact, channels=slot.dtype in BLOCK_FLOATS)
         if rounding.relative > _NO_ROUNDING:
             return
         self.stream.write(slot, exact, padding=memory.padding(slot))
@@ -210,7 +211,7 @@ class Comparison:
                     x and each_once(lambda x, at: x.flatten()[at], x, places) for x in (own, far, values, tried)
                 )
             values = each_once(torch.Tensor.float, values)
-            judge = partial(worst, shape=slot.shape, places=places, channels=slot.dtype in transfer.BLOCK_FLOATS)
+            judge = partial(worst, shape=slot.shape, places=places, channels=slot.dtype in BLOCK_FLOATS)
             errors = judge(values, own), judge(values, far), tried and judge(tried, own)
             found.append((*errors, slot, far))
         if not found:

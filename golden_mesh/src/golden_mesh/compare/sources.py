@@ -6,7 +6,8 @@ from typing import Callable, NamedTuple, Optional
 import torch
 import ttnn
 
-from golden_mesh.mesh.transfer import BLOCK_FLOATS, bytes_of, shard_values
+from golden_mesh.arithmetic.packer import BLOCK_FLOATS
+from golden_mesh.mesh.transfer import bytes_of, shard_values
 
 KEPT = 64  # host tensors that may still be sent to a device
 

@@ -61,7 +61,7 @@ def _nan_beyond(x: torch.Tensor) -> torch.Tensor:
 
 def _magnitude(x: torch.Tensor) -> torch.Tensor:
     """A Wormhole's kernel reads a sign and 31 bits, in which -2**31 is a zero."""
-    whole = x.is_floating_point() or ttnn.get_arch_name() == "blackhole"
+    whole = x.is_floating_point() or special.on_blackhole()
     return x if whole else x.masked_fill(x == -1 << 31, 0)
 
 

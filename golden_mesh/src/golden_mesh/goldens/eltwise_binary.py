@@ -16,7 +16,7 @@ import ttnn
 
 from golden_mesh.arithmetic import engine, powers, remainders, special
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
-from golden_mesh.arithmetic.packer import pack
+from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
@@ -36,8 +36,6 @@ from golden_mesh.goldens.quotients import (
 )
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden, golden_table
-
-BLOCK_FLOATS = {ttnn.bfloat8_b, ttnn.bfloat4_b}
 
 Operand = "torch.Tensor | float | int"
 
@@ -134,7 +132,7 @@ def squared_difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def _is_true(x: torch.Tensor) -> torch.Tensor:
     """Not 0. Of an integer a Wormhole's kernels read a sign and 31 bits, in which -2**31 is a zero."""
-    if x.is_floating_point() or ttnn.get_arch_name() == "blackhole":
+    if x.is_floating_point() or special.on_blackhole():
         return x != 0
     return (x != 0) & (x != -1 << 31)
 

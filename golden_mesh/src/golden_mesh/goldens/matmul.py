@@ -6,7 +6,7 @@ import ttnn
 
 from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.packer import pack
+from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.arithmetic.product import product
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate
@@ -14,8 +14,6 @@ from golden_mesh.goldens.eltwise_binary import compute
 from golden_mesh.goldens.matmul_blocks import Choice
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
-
-_BLOCK_FLOATS = (ttnn.bfloat8_b, ttnn.bfloat4_b)
 
 
 def _kernel(config, dtypes, first: str, second: str, out, configured: bool) -> Kernel:
@@ -28,7 +26,7 @@ def _kernel(config, dtypes, first: str, second: str, out, configured: bool) -> K
     if a == b == ttnn.float32:
         fidelity = "HiFi3"
     else:
-        fidelity = "LoFi" if configured or (a in _BLOCK_FLOATS and b in _BLOCK_FLOATS) else "HiFi2"
+        fidelity = "LoFi" if configured or (a in BLOCK_FLOATS and b in BLOCK_FLOATS) else "HiFi2"
     return Kernel.of(config, fidelity, wide=ttnn.float32 in (a, out.dtype))
 
 

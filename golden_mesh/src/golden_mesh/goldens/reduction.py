@@ -14,6 +14,7 @@ from golden_mesh.arithmetic.product import sums_of_columns, sums_of_rows
 from golden_mesh.goldens.activations import wide
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden, golden_table
+from golden_mesh.rounding import BLOCK
 
 
 def _dims(x: torch.Tensor, dim) -> tuple[int, ...]:
@@ -154,7 +155,7 @@ def topk(input_tensor, k, dim, largest, indices_tensor, stable, dtypes):
     If `stable`, equal values keep their order.
     """
     dtype = dtypes["input_tensor"]
-    if dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) and input_tensor.shape[-1] % 16:
+    if dtype in packer.BLOCK_FLOATS and input_tensor.shape[-1] % BLOCK:
         meet("extreme of a partial tile in bfloat8_b", "ttnn.topk", f"{dtype.name} {list(input_tensor.shape)}")
     if not stable:
         values, indices = torch.topk(input_tensor, k, dim, largest, True)

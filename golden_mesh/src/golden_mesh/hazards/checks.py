@@ -6,6 +6,7 @@ from typing import Callable, Optional
 
 import ttnn
 
+from golden_mesh.arithmetic.packer import BLOCK_FLOATS
 from golden_mesh.hazards import meet
 from golden_mesh.registry import Golden
 
@@ -121,7 +122,7 @@ def _unaligned_column(input_tensor, **given) -> What:
     ranges = [range(n)[slice(*at)] for n, *at in zip(whole, start, end)]
     shape, column = list(map(len, ranges)), ranges[-1].start
     aligned = 32 if memory.buffer_type == ttnn.BufferType.DRAM else 16
-    size = 2 if input_tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else input_tensor.element_size()
+    size = 2 if input_tensor.dtype in BLOCK_FLOATS else input_tensor.element_size()
     row, before = shape[-1] * size, column * size % aligned
     rows = -(-math.prod(shape[:-1]) // _cores_of(input_tensor))  # of a core
     stride, place = (-(-row // unit) * unit for unit in (aligned, 2 * aligned))
@@ -291,7 +292,7 @@ def _block_of_columns(width: int, height: int, cores: int) -> tuple[int, int]:
 
 @checks("extreme of a partial tile in bfloat8_b", "ttnn.max", "ttnn.min")
 def _partial_tile(input_tensor, **_) -> What:
-    if input_tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) and input_tensor.shape[-1] % ttnn.TILE_SIZE:
+    if input_tensor.dtype in BLOCK_FLOATS and input_tensor.shape[-1] % ttnn.TILE_SIZE:
         return f"{input_tensor.dtype.name} {list(input_tensor.shape)}"
 
 
@@ -367,9 +368,7 @@ def _floor_div(**given) -> What:
 
 
 def check_narrow(whole: ttnn.Tensor, view: ttnn.Tensor, start: int) -> None:
-    """Raise HazardError if a view of some shards (ttnn.narrow of the last dim) lists its cores in another
-    order.
-    """
+    """Raise HazardError if a view of some shards (ttnn.narrow of the last dim) lists its cores in another order."""
     memory, spec = whole.memory_config(), whole.memory_config().shard_spec
     if memory.memory_layout != ttnn.TensorMemoryLayout.WIDTH_SHARDED:
         return  # columns of a block-sharded grid keep their order

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic.block_floats import BlockFloats
+from golden_mesh.arithmetic.packer import BLOCK_FLOATS
 from golden_mesh.errors import GoldenError, missing
 from golden_mesh.hazards import checks as hazard_checks
 from golden_mesh.mesh import meshes
@@ -21,8 +22,6 @@ from golden_mesh.mesh.dispatch import HANDLERS, slot_of, traces, views
 from golden_mesh.mesh.memory import Slot
 from golden_mesh.mesh.steps import memory
 from golden_mesh.rounding import BLOCK, round_to
-
-BLOCK_FLOATS = (ttnn.bfloat8_b, ttnn.bfloat4_b)
 
 
 def handles(name: str) -> Callable:

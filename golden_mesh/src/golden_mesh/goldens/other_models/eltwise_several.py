@@ -9,11 +9,11 @@ import ttnn
 
 from golden_mesh.arithmetic import engine, remainders, special
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
-from golden_mesh.arithmetic.packer import pack
+from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate, beside_integers, wide
-from golden_mesh.goldens.eltwise_binary import BLOCK_FLOATS, Operand, compute, squared_difference
+from golden_mesh.goldens.eltwise_binary import Operand, compute, squared_difference
 from golden_mesh.goldens.eltwise_unary import as_dest, gelu, leaky_relu
 from golden_mesh.goldens.quotients import check_remainder, quotient, remainder_by_trunc, rounded_quotient
 from golden_mesh.registry import golden, golden_table
