@@ -87,7 +87,8 @@ from math import inf, nan
 mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 1))
 def give(name, value, *number):
     x = ttnn.from_torch(torch.full((32, 32), value), ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
-    return ttnn.to_torch(getattr(ttnn, name)(x, *number))[0, 0].item()
+    result = getattr(ttnn, name)(x, *number)
+    return ttnn.to_torch(result[0] if isinstance(result, (list, tuple)) else result)[0, 0].item()
 """
 
 
@@ -104,15 +105,18 @@ NEGATIVE_NAN = {
     "gelu": "0.0 0.0", "abs": "-inf -inf", "neg": "inf inf", "sign": "-1.0 -1.0", "floor": "-inf -inf",
     "erfc": "inf inf",
     "softsign": "inf inf", "cbrt": "-inf inf", "hardshrink": "-inf 0.0", "atanh": "-inf 0.0", "sin": "-inf inf",
-    "elu": "-1.0 -1.0", "silu": "-inf inf", "maximum": "1.0 1.0", "minimum": "-inf -inf", "multiply": "-inf inf",
+    "elu": "-1.0 -1.0", "silu": "-inf inf", "hardmish": "-inf inf",
+    "maximum": "1.0 1.0", "minimum": "-inf -inf", "multiply": "-inf inf", "relu_max": "0.0 0.0", "relu_min": "1.0 -inf",
+    "leaky_relu": "-inf inf", "max": "-inf -inf", "min": "-inf -inf", "topk": "-inf -inf",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("chip", range(2), ids=["N150", "P150"])
 def test_a_nan_with_its_sign_bit_set_gives_what_a_chip_gives(run_as, chip):
     program = PROGRAM.replace("torch.full((32, 32), value), ttnn.bfloat16", "torch.full((32, 32), value).bfloat16()")
-    binary = {"maximum", "minimum", "multiply"}
-    calls = [f"give('{name}', nan{', 1.0' * (name in binary)})" for name in NEGATIVE_NAN]
+    numbers = dict.fromkeys("maximum minimum multiply relu_max relu_min leaky_relu".split(), "1.0")
+    numbers |= {"max": "-1, True", "min": "-1, True", "topk": "4"}
+    calls = [f"give('{name}', nan, {numbers.get(name, '')})" for name in NEGATIVE_NAN]
     found = run_as(("N150", "P150")[chip], program + "".join(f"print({call})\n" for call in calls)).split()
     assert dict(zip(NEGATIVE_NAN, found)) == {name: both.split()[chip] for name, both in NEGATIVE_NAN.items()}
 

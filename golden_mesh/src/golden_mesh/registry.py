@@ -13,7 +13,7 @@ A golden may have these parameters beside its op's own:
 
 - `out`: the Slot(s) that the real op returned, for ops with a result that depends on the output's shape or dtype.
 - `dtypes`: the ttnn dtypes of the tensor arguments, by parameter. torch's bfloat16 holds block floats too.
-- `configs`: the memory configs of the tensor arguments (of a list its first one's) and, as "out", of the first result.
+- `configs`: the memory configs of the tensor arguments (of a list a list) and, as "out", of the first result.
 - `chip`: cores and free L1 (mesh/buffers.py), for ops whose library chooses a program by them; None beside a program
   config.
 - `paddings`: the values in the padding of the tensor arguments' tiles, by parameter. None: unknown.

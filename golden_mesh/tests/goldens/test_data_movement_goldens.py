@@ -216,3 +216,4 @@ def test_columns_of_block_floats_are_repeated_as_rows(chips):
     got = chips.get(ttnn.repeat_interleave(x, 2, dim=-1))
     assert_same(got, chips.get(ttnn.transpose(rows, -1, -2))[0])
     assert not torch.equal(got[0], chips.get(x)[0].repeat_interleave(2, -1))
+    assert_same(chips.get(ttnn.repeat_interleave(x, 1, dim=-1)), chips.get(x)[0])

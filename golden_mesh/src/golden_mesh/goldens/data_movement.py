@@ -5,12 +5,10 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic import special
-from golden_mesh.arithmetic.packer import pack
+from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.layout import through_dest
 from golden_mesh.registry import golden, golden_table
-
-BLOCK_FLOATS = ttnn.bfloat8_b, ttnn.bfloat4_b
 
 
 def _as(x: torch.Tensor, shape) -> torch.Tensor:
@@ -64,7 +62,8 @@ def concat(tensors, dim, groups, configs, out):
     dim %= tensors[0].dim()
     in_rows = groups == 1 and dim == tensors[0].dim() - 1
     if in_rows and out.dtype in BLOCK_FLOATS and special.on_blackhole():
-        if configs["tensors"].buffer_type == ttnn.BufferType.DRAM and any(x.shape[-1] % 64 for x in tensors):
+        dram = [config.buffer_type == ttnn.BufferType.DRAM for config in configs["tensors"]]
+        if any(x.shape[-1] % 64 and held for x, held in zip(tensors, dram)):
             return torch.cat([pack(x.mT.contiguous(), out.dtype) for x in tensors], -2).mT
     if groups == 1:
         return torch.cat(list(tensors), dim)
@@ -118,7 +117,8 @@ golden_table(_ROWS)
 @golden("ttnn.repeat_interleave")
 def repeat_interleave(input_tensor, repeats, dim, out):
     """The last dim of block floats is transposed to be repeated, and packed so."""
-    if dim % input_tensor.dim() == input_tensor.dim() - 1 and out.dtype in BLOCK_FLOATS:
+    in_rows = repeats > 1 and dim % input_tensor.dim() == input_tensor.dim() - 1
+    if in_rows and out.dtype in BLOCK_FLOATS:
         return pack(input_tensor.mT.contiguous(), out.dtype).repeat_interleave(repeats, -2).mT
     return input_tensor.repeat_interleave(repeats, dim)
 

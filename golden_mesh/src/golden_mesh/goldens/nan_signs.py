@@ -8,28 +8,30 @@ import math
 from dataclasses import replace
 
 import torch
-import ttnn
 
+from golden_mesh.arithmetic.special import on_blackhole
 from golden_mesh.registry import GOLDENS, Golden
 
+# Functions by whether the chip is a Blackhole.
 _AS_MINUS_INFINITY = {
-    "wormhole_b0": (
+    False: (
         "asinh cbrt ceil celu deg2rad digamma elu erf erfinv exp exp2 floor gelu hardshrink hardsigmoid hardswish "
-        "hardtanh heaviside log_sigmoid maximum minimum neg prelu rad2deg relu relu6 round rsqrt sigmoid "
-        "sigmoid_accurate sign sinh softplus softshrink tanh tanhshrink threshold trunc"
-    ).split(),
-    "blackhole": (
-        "asinh ceil elu erfinv floor hardtanh heaviside log_sigmoid maximum minimum neg relu6 sign sinh tanh threshold "
+        "hardtanh heaviside leaky_relu log_sigmoid max maximum min minimum neg prelu rad2deg relu relu6 relu_max "
+        "relu_min round rsqrt sigmoid sigmoid_accurate sign sinh softplus softshrink tanh tanhshrink threshold topk "
         "trunc"
+    ).split(),
+    True: (
+        "asinh ceil elu erfinv floor hardtanh heaviside log_sigmoid max maximum min minimum neg relu6 relu_max sign "
+        "sinh tanh threshold topk trunc"
     ).split(),
 }
 _RESULTS = {
-    "wormhole_b0": dict.fromkeys("abs asin atanh cos lgamma sin".split(), -math.inf)
+    False: dict.fromkeys("abs asin atanh cos hardmish lgamma sin".split(), -math.inf)
     | dict.fromkeys("erfc i1 softsign".split(), math.inf),
-    "blackhole": dict.fromkeys("abs asin hardswish mish relu".split(), -math.inf)
+    True: dict.fromkeys("abs asin hardswish mish relu relu_min".split(), -math.inf)
     | dict.fromkeys("erfc i1".split(), math.inf),
 }
-_FALSE = {"wormhole_b0": {}, "blackhole": dict.fromkeys("atanh hardshrink softshrink".split(), 0.0)}  # of any NaN
+_FALSE = {False: {}, True: dict.fromkeys("atanh hardshrink softshrink".split(), 0.0)}  # of any NaN
 
 
 def _is_nan(x) -> torch.Tensor | None:
@@ -40,8 +42,8 @@ def _is_nan(x) -> torch.Tensor | None:
 
 def _is_negative_nan(x) -> torch.Tensor | None:
     """Of bfloat16 only: a float32's NaN may be torch's own, whose sign is not a chip's."""
-    found = _is_nan(x)
-    return None if found is None or x.dtype != torch.bfloat16 else found & x.signbit()
+    found = _is_nan(x) if getattr(x, "dtype", None) == torch.bfloat16 else None
+    return None if found is None else found & x.signbit()
 
 
 def _with_infinity(x):
@@ -51,14 +53,14 @@ def _with_infinity(x):
 
 def _by_sign(golden: Golden, name: str) -> Golden:
     @functools.wraps(golden.function)
-    def function(*args, **kwargs):
-        arch = ttnn.get_arch_name()
-        if name in _AS_MINUS_INFINITY[arch]:
-            args, kwargs = map(_with_infinity, args), {key: _with_infinity(value) for key, value in kwargs.items()}
-        result = golden.function(*args, **kwargs)
+    def function(**arguments):
+        chip = on_blackhole()
+        if name in _AS_MINUS_INFINITY[chip]:
+            arguments = {key: _with_infinity(value) for key, value in arguments.items()}
+        result = golden.function(**arguments)
         for table, find in ((_RESULTS, _is_negative_nan), (_FALSE, _is_nan)):
-            found = find(kwargs.get("input_tensor")) if name in table[arch] else None
-            result = result if found is None else result.masked_fill(found, table[arch][name])
+            found = find(arguments["input_tensor"]) if name in table[chip] else None
+            result = result if found is None else result.masked_fill(found, table[chip][name])
         return result
 
     return replace(golden, function=function)
