@@ -2,8 +2,7 @@
 
     bench = Bench(mesh_device, reference)
     mlp = TtQwenMLP(mesh_device, bench.model_config(BFP8).layer(0), bench.build, all_reduce=bench.all_reduce(BFP8))
-    chips = bench.take_rows(mlp.forward_decode(bench.put_users(x)), len(x))
-    assert_module(chips, reference.layer(0).mlp(x), pcc=0.999)
+    assert_module(bench.run(mlp, x), reference.layer(0).mlp(x), pcc=0.999)
 
 - Bench: plans, weights, and tensors to and from the chips.
 - AttentionBench: a Bench with a paged cache, for attention alone or in a layer.
@@ -13,34 +12,30 @@ tests/pcc/reference.py has Hugging Face's side, tests/pcc/paged_cache.py the cac
 """
 
 from dataclasses import replace
-from typing import Callable, Optional, Sequence
+from itertools import accumulate
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import Recipe
+from models.demos.qwen25_7b.config import BF16, Recipe
+from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt, prefill_inputs
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
-from models.demos.qwen25_7b.plans.blocks import INACTIVE, NO_BLOCK
+from models.demos.qwen25_7b.plans.blocks import INACTIVE
 from models.demos.qwen25_7b.plans.decode_plan import DecodeLayout
-from models.demos.qwen25_7b.plans.grids import TILE, Grid, padded_rows
+from models.demos.qwen25_7b.plans.grids import Grid, ceil_div, padded_rows
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import fit_prefill
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD, TtQwenAttention
-from models.demos.qwen25_7b.tt.inputs import (
-    ChunkedPrefillInputs,
-    DecodeInputs,
-    PrefillInputs,
-    expand_rotary_positions,
-    prefill_key_rows,
-)
+from models.demos.qwen25_7b.tt.inputs import DecodeInputs
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import chip_of, memory_config, replicate, row_topology
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from tests.metrics import assert_close
 from tests.pcc.paged_cache import PagedCache
-from tests.pcc.reference import Case, Reference
+from tests.pcc.reference import Case, Reference, attention
 
 CONTEXT = 1024  # tokens that a user's blocks hold
 POSITIONS = 0, 31, 32, 127, 1023  # of a decode step: the ends of blocks and of the context
@@ -99,43 +94,34 @@ class Bench:
     def prefill_plan(self, rows: int, recipe: Recipe) -> PrefillPlan:
         return fit_prefill(self.model_config(recipe).layer(0), rows, self.decode.layer_l1)
 
-    def prefill_gain(self, recipe: Recipe) -> float:
-        """Allowed relative error in the scale of a prefill's all-reduce."""
-        rounded = self.plan.tp > 1 and recipe.all_reduce_dtype == "bfloat8_b"
-        return usual_gain(self.plan.tp) + (GATHERED_GAIN if rounded else 0)
+    def put(self, rows: torch.Tensor, plan: Optional[PrefillPlan] = None) -> ttnn.Tensor:
+        """Send users' rows [users, hidden] as [1, 1, 32, hidden] to the residual cores, or by a plan [1, 1, S, hidden].
 
-    def put_users(self, rows: torch.Tensor) -> ttnn.Tensor:
-        """Send rows [users, hidden] as [1, 1, 32, hidden] to the residual cores."""
-        return self._put_rows(rows, MAX_USERS, memory_config(self.decode.residual_memory))
-
-    def put_tokens(self, rows: torch.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
-        """Send rows [tokens, hidden] as [1, 1, plan.rows, hidden], block-sharded in L1."""
-        return self._put_rows(rows, plan.rows, memory_config(plan.residual_memory))
-
-    def _put_rows(self, rows: torch.Tensor, count: int, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
-        """Rows after those of users or tokens hold large noise."""
-        generator = torch.Generator().manual_seed(0)
-        padded = 1e3 * torch.randn(1, 1, count, rows.shape[1], generator=generator)
+        Rows after them hold large noise.
+        """
+        count = plan.rows if plan else MAX_USERS
+        padded = 1e3 * torch.randn(1, 1, count, rows.shape[1], generator=torch.Generator().manual_seed(0))
         padded[0, 0, : len(rows)] = rows
+        memory = memory_config((plan or self.decode).residual_memory)
         return replicate(padded, self.mesh_device, memory_config=memory)
+
+    def run(self, module, x: torch.Tensor, plan: Optional[PrefillPlan] = None) -> list[torch.Tensor]:
+        """Run a decode step of users' rows x [users, hidden], or a prefill by a plan. Return [rows, hidden] by chip."""
+        put = self.put(x, plan)
+        return self.take_rows(module.forward_prefill(put, plan) if plan else module.forward_decode(put), len(x), plan)
 
     def put_ints(self, ints: torch.Tensor, dtype: ttnn.DataType) -> ttnn.Tensor:
         """Send token ids, positions or page tables to every chip, row-major."""
         return replicate(ints.int(), self.mesh_device, dtype, ttnn.ROW_MAJOR_LAYOUT)
-
-    def rotary_positions(self, positions: torch.Tensor) -> torch.Tensor:
-        return expand_rotary_positions(positions, self.decode)
 
     def get(self, tensor: ttnn.Tensor, dim: int = 0) -> torch.Tensor:
         """Return the chips' shards side by side along `dim`."""
         composer = ttnn.ConcatMeshToTensor(self.mesh_device, dim=dim)
         return ttnn.to_torch(tensor, mesh_composer=composer)
 
-    def take_rows(self, tensor: ttnn.Tensor, count: int) -> list[torch.Tensor]:
-        """Return the first `count` rows of each chip's [1, 1, rows, width], and free the tensor.
-
-        Each result is [count, width].
-        """
+    def take_rows(self, tensor: ttnn.Tensor, count: int, plan: Optional[PrefillPlan] = None) -> list[torch.Tensor]:
+        """Return the first `count` rows [count, width] of each chip's residual stream, and free the tensor."""
+        assert tensor.memory_config() == memory_config((plan or self.decode).residual_memory)
         chips = list(self.get(tensor)[:, 0, :count].float())
         ttnn.deallocate(tensor)
         return chips
@@ -143,6 +129,8 @@ class Bench:
 
 class AttentionBench(Bench):
     """A bench with attention modules of the tested layers. They share one cache."""
+
+    part = staticmethod(attention)  # of a layer
 
     def __init__(
         self,
@@ -155,19 +143,25 @@ class AttentionBench(Bench):
         block: int = 32,
         context: int = CONTEXT,
     ):
-        super().__init__(mesh_device, reference.kept_in(recipe), batch=batch, cores=cores)
-        self.recipe = recipe
-        config = self.model_config(recipe, context)
-        self.rotary = TtRotary(mesh_device, config)
-        self.on_chips = config
-        self.cache = PagedCache(mesh_device, config, block)
-        all_reduce = self.all_reduce(recipe)
-        self.attention = {
-            i: TtQwenAttention(
-                mesh_device, config.layer(i), self.build, config, rotary=self.rotary, all_reduce=all_reduce
-            )
-            for i in reference.layers
-        }
+        super().__init__(mesh_device, reference, batch=batch, cores=cores)
+        self.recipe, self.on_chips = recipe, self.model_config(recipe, context)
+        self.rotary = TtRotary(mesh_device, self.on_chips)
+        self.cache = PagedCache(mesh_device, self.on_chips, block)
+        self.cache_pcc = 0.9999 if recipe == BF16 else 0.998
+        self.modules = self.make_modules()
+
+    def make_modules(self) -> dict[int, Any]:
+        """The modules by layer."""
+        how = dict(rotary=self.rotary, all_reduce=self.all_reduce(self.recipe))
+        device, config = self.mesh_device, self.on_chips
+        layers = self.reference.layers
+        return {i: TtQwenAttention(device, config.layer(i), self.build, config, **how) for i in layers}
+
+    @property
+    def prefill_gain(self) -> float:
+        """Allowed relative error in the scale of a prefill's all-reduce."""
+        rounded = self.plan.tp > 1 and self.recipe.all_reduce_dtype == "bfloat8_b"
+        return usual_gain(self.plan.tp) + (GATHERED_GAIN if rounded else 0)
 
     @property
     def decode_gain(self) -> float:
@@ -184,94 +178,60 @@ class AttentionBench(Bench):
         once = usual_gain(self.plan.tp) if exact else approximate
         return larger + joins * JOIN_GAIN + once
 
-    def fill(self, i: int, users: Sequence[int], cases: Sequence[Case]) -> None:
-        """Write the past of these users' cases of layer i into the cache. The other users have none."""
-        past = dict(zip(users, (case.past[0] for case in cases)))
-        self.cache.fill([past.get(user) or self.reference.history(i, 0, 0) for user in range(self.decode.slots)])
+    def step(self, i: int, positions: tuple[int, ...]) -> tuple[Case, list[torch.Tensor]]:
+        """Run a decode step of layer i. User u's token stands at positions[u]. What it writes is compared.
 
-    def run_decode(self, module, x: torch.Tensor, positions: Sequence[int]) -> list[torch.Tensor]:
-        """Run a decode step of attention or a layer. User u's token x[u] stands at positions[u].
-
-        Returns [batch, hidden] of each chip.
+        Returns Hugging Face's case, and [batch, hidden] of each chip.
         """
+        case, users = self.reference.case(self.recipe, self.part, i, positions), range(len(positions))
+        self.cache.fill(users, case.past)
         inactive = [INACTIVE] * (self.decode.slots - len(positions))
         values = DecodeInputs.of([], [*positions, *inactive], self.cache.page_table, self.on_chips)
         inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
         rotation = self.rotary.rotation_decode(inputs.rotary_positions)
-        y = module.forward_decode(self.put_users(x), rotation, inputs, self.cache.on_chips)
-        assert y.memory_config() == memory_config(self.decode.residual_memory)
-        return self.take_rows(y, len(x))
+        y = self.modules[i].forward_decode(self.put(case.x), rotation, inputs, self.cache.on_chips)
+        chips = self.take_rows(y, len(positions))
+        self.cache.assert_wrote(users, positions, case.written, pcc=self.cache_pcc)
+        return case, chips
 
-    def run_prompts(self, module, prompts: Sequence[torch.Tensor], users: Sequence[int]) -> list[list[torch.Tensor]]:
-        """Prefill prompts [tokens, hidden] side by side in one prefill batch.
+    def prefill(self, i: int, users: Sequence[int], lengths: Sequence[int], start: int = 0, rows_each: int = 0):
+        """run_prefill. What it writes is compared."""
+        results = self.run_prefill(i, users, lengths, start, rows_each)
+        written = [case.written[0] for case, _ in results]
+        self.cache.assert_wrote(users, [start] * len(users), written, pcc=self.cache_pcc, to_the_end=True)
+        return results
 
-        Returns [tokens, hidden] of each chip, for each prompt. Each prompt starts at a row where a block begins.
+    def run_prefill(
+        self, i: int, users: Sequence[int], lengths: Sequence[int], start: int, rows_each: int
+    ) -> list[tuple[Case, list[torch.Tensor]]]:
+        """Prefill chunks of these users' sequences in one batch of layer i.
+
+        All chunks begin at position `start`, and the cache holds the tokens before it. From 0 on they lie side by side,
+        each from a row on where a block begins. Others have equal shares of rows: `rows_each`, or the fewest.
+        Returns, for each user, Hugging Face's case, and [tokens, hidden] of each chip.
         """
-        padded = [-(-len(x) // self.cache.block) * self.cache.block for x in prompts]
-        starts = [sum(padded[:i]) for i in range(len(prompts) + 1)]
-        plan = self.prefill_plan(padded_rows(starts[-1]), self.recipe)
-        generator = torch.Generator().manual_seed(1)
-        rows = 1e2 * torch.randn(plan.rows, prompts[0].shape[1], generator=generator)
-        positions, blocks = torch.zeros(plan.rows), []
-        for x, user, start in zip(prompts, users, starts):
-            rows[start : start + len(x)] = x
-            positions[start : start + len(x)] = torch.arange(len(x))
-            blocks += self.cache.blocks_of(user, 0, len(x))
-        windows = torch.full((plan.rows // TILE + 1,), plan.rows)
-        windows[: len(starts)] = torch.tensor(starts)
-        inputs = PrefillInputs(
-            tokens=None,
-            positions=self.put_ints(positions[None], ttnn.uint32),
-            key_rows=self.put_ints(prefill_key_rows(positions[None], self.on_chips), ttnn.uint32),
-            fill_table=self.put_ints(self.cache.fill_table(blocks, plan.rows), ttnn.int32),
-            logits_indices=None,
-            window_starts=self.put_ints(windows, ttnn.int32),
-        )
-        rotation, x = self.rotary.rotation_prefill(inputs.positions), self.put_tokens(rows, plan)
-        y = module.forward_prefill(x, rotation, inputs, self.cache.on_chips, plan)
-        return self._take_parts(y, plan, [(start, len(x)) for x, start in zip(prompts, starts)])
-
-    def run_chunks(
-        self, module, chunks: Sequence[torch.Tensor], users: Sequence[int], start: int, rows_each: int = 0
-    ) -> list[list[torch.Tensor]]:
-        """Prefill chunks [tokens, hidden] of several users' sequences in one prefill batch.
-
-        Returns [tokens, hidden] of each chip, for each chunk. All chunks begin at position `start`, and the cache
-        holds the tokens before it. The batch has a power of two of equal shares of rows: `rows_each`, or the fewest.
-        """
-        rows_each = rows_each or padded_rows(max(map(len, chunks)))
-        sequences = 1 << (len(chunks) - 1).bit_length()
-        plan = self.prefill_plan(sequences * rows_each, self.recipe)
-        rows = torch.zeros(plan.rows, chunks[0].shape[1])
-        positions = torch.zeros(1, rows_each)
-        fill = torch.full((sequences, -(-rows_each // self.cache.block)), NO_BLOCK)
-        pages = self.cache.attention_table(users[0], rows_each).repeat(sequences, 1)
-        for i, (x, user) in enumerate(zip(chunks, users)):
-            end = start + len(x)
-            rows[i * rows_each : i * rows_each + len(x)] = x
-            positions[0, : len(x)] = torch.arange(start, end)
-            blocks = self.cache.blocks_of(user, start, end)
-            fill[i : i + 1] = self.cache.fill_table(blocks, rows_each)
-            pages[i : i + 1] = self.cache.attention_table(user, rows_each)
-        inputs = ChunkedPrefillInputs(
-            tokens=None,
-            positions=self.put_ints(positions, ttnn.uint32),
-            key_rows=self.put_ints(prefill_key_rows(positions, self.on_chips, sequences), ttnn.uint32),
-            fill_table=self.put_ints(fill, ttnn.int32),
-            logits_indices=None,
-            start=self.put_ints(torch.tensor([start]), ttnn.int32),
-            page_table=self.put_ints(pages, ttnn.int32),
-            sequences=self.put_ints(torch.arange(sequences), ttnn.int32),
-        )
-        rotation, x = self.rotary.rotation_prefill(inputs.positions), self.put_tokens(rows, plan)
-        y = module.forward_prefill(x, rotation, inputs, self.cache.on_chips, plan)
-        return self._take_parts(y, plan, [(i * rows_each, len(x)) for i, x in enumerate(chunks)])
-
-    def _take_parts(self, y: ttnn.Tensor, plan: PrefillPlan, parts: list[tuple[int, int]]) -> list[list[torch.Tensor]]:
-        """parts: (first row, rows) of each sequence."""
-        assert y.memory_config() == memory_config(plan.residual_memory)
-        chips = self.take_rows(y, plan.rows)
-        return [[chip[start : start + count] for chip in chips] for start, count in parts]
+        cases = [self.reference.case(self.recipe, self.part, i, (start,), n, user) for user, n in zip(users, lengths)]
+        self.cache.fill(users, [case.past[0] for case in cases])
+        block, sequences = self.cache.block, 1
+        sizes = [ceil_div(n, block) * block for n in lengths]
+        if start:
+            sequences = 1 << (len(users) - 1).bit_length()
+            sizes = [rows_each or padded_rows(max(lengths))] * sequences
+        plan = self.prefill_plan(padded_rows(sum(sizes)), self.recipe)
+        rows = 1e2 * torch.randn(plan.rows, cases[0].x.shape[1], generator=torch.Generator().manual_seed(1))
+        chunks, places = [], []
+        for user, n, case, first in zip(users, lengths, cases, accumulate(sizes, initial=0)):
+            places.append(slice(first, first + n))
+            rows[places[-1]] = case.x
+            prompt = Prompt(user, [0] * (start + n), start, self.cache.page_table[user].tolist())
+            chunks.append(PrefillChunk(prompt, start, start, start + n))
+        batch = PrefillBatch(plan.rows, tuple(chunks), chunked=start > 0, sequences=sequences)
+        values = prefill_inputs(batch, block, self.on_chips)
+        inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
+        rotation = self.rotary.rotation_prefill(inputs.positions)
+        y = self.modules[i].forward_prefill(self.put(rows, plan), rotation, inputs, self.cache.on_chips, plan)
+        chips = self.take_rows(y, plan.rows, plan)
+        return [(case, [chip[place] for chip in chips]) for case, place in zip(cases, places)]
 
 
 def newest(kind: type, mesh_device: ttnn.MeshDevice, reference: Reference) -> Callable[..., AttentionBench]:

@@ -5,7 +5,6 @@ from typing import Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.plans.blocks import attention_table, chunked_table_width, fill_table, table_width
 from models.demos.qwen25_7b.plans.rotary_pairs import to_interleaved
 from models.demos.qwen25_7b.tt.attention import TtKVCache
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
@@ -34,23 +33,10 @@ class PagedCache:
         # as large as K's outliers
         self.noise = [100 * torch.randn(shape, generator=generator, dtype=torch.bfloat16) for _ in "kv"]
 
-    def blocks_of(self, user: int, first: int, end: int) -> list[int]:
-        """Return the blocks of a user's positions first..end - 1."""
-        return self.page_table[user, first // self.block : -(-end // self.block)].tolist()
-
-    def fill_table(self, blocks: Sequence[int], rows: int) -> torch.Tensor:
-        """Return [1, rows / block]: the destination blocks of a prefill batch's rows."""
-        return fill_table(blocks, -(-rows // self.block))[None]
-
-    def attention_table(self, user: int, rows: int) -> torch.Tensor:
-        """Return the page table [1, W] of a chunked prefill of `rows` rows with a cached prefix."""
-        width = chunked_table_width(table_width(self.context, self.block), rows, self.block)
-        return attention_table(self.page_table[user].tolist(), width)[None]
-
-    def fill(self, histories: Sequence[KeysValues]) -> None:
-        """Write histories[u] as user u's cached tokens, and noise everywhere else."""
+    def fill(self, users: Sequence[int], histories: Sequence[KeysValues]) -> None:
+        """Write these users' cached tokens, and noise everywhere else."""
         images = [noise.clone() for noise in self.noise]
-        for user, history in enumerate(histories):
+        for user, history in zip(users, histories, strict=True):
             for image, rows in zip(images, self._rows(history), strict=True):
                 blocks, inside = self._places(user, 0, len(rows))
                 image[blocks, :, inside] = rows.bfloat16()

@@ -2,8 +2,8 @@
 
 import atexit
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, wraps
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Callable, Mapping, NamedTuple, Optional
 
 import torch
@@ -60,33 +60,12 @@ class Case(NamedTuple):
     written: list[KeysValues]  # each user's new keys and values: of its token or its prompt
 
 
-def question(ask: Callable) -> Callable:
-    """Make a method that returns (part of a layer, x [users, tokens, hidden], past) one that returns a Case.
-
-    past: of each user, or none. What the given weights answer is computed once for all recipes.
-    """
-
-    @lru_cache(maxsize=None)
-    def of_given(reference: "Reference", i: int, *args):
-        part, x, past = ask(reference, i, *args)
-        return (part, x, past, *reference._run(part(reference.layer(i)), i, x, past))
-
-    @lru_cache(maxsize=None)
-    @wraps(ask)
-    def case_of(self: "Reference", i: int, *args) -> Case:
-        part, x, past, expected, written = of_given(self.given or self, i, *args)
-        in_format = self._run(part(self.rounded[i]), i, x, past)[0] if i in self.rounded else expected
-        return Case(x.flatten(0, 1), past, expected.flatten(0, 1), in_format.flatten(0, 1), written)
-
-    return case_of
-
-
-def _whole(layer: Module) -> Callable:
-    return layer
-
-
-def _attention(layer: Module) -> Callable:
+def attention(layer: Module) -> Callable:
     return lambda **arguments: layer.self_attn(**arguments)[0]
+
+
+def whole(layer: Module) -> Callable:
+    return layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +76,6 @@ class Reference:
     weights: Mapping[str, torch.Tensor]  # by Hugging Face's names, bfloat16
     model: PreTrainedModel  # in float32
     layers: range  # layers with module tests
-    rounded: Mapping[int, Module] = field(default_factory=dict)  # layers in a recipe's formats, if not as given
-    given: Optional["Reference"] = None  # with the layers as given, if there are rounded ones
     build: Optional[BuildShard] = None  # default: from the weights
 
     def __post_init__(self):
@@ -107,15 +84,13 @@ class Reference:
             BUILDS.append(self.build)
             atexit.register(self.build.cache_clear)  # else ttnn lists the shards as leaked
 
-    @lru_cache(maxsize=None)
-    def kept_in(self, recipe: Recipe) -> "Reference":
-        """Return a reference for a model with weights in the recipe's formats."""
-        formats = recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
-        layers = {i: rounded_layer(self.layer(i), self.config.centering_rope(i), *formats) for i in self.layers}
-        return replace(self, rounded=layers, given=self)
-
     def layer(self, i: int) -> Module:
         return self.model.model.layers[i]
+
+    def rounded(self, i: int, recipe: Recipe) -> Module:
+        """Return layer i with weights in the recipe's formats."""
+        formats = recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
+        return rounded_layer(self.layer(i), self.config.centering_rope(i), *formats)
 
     def normed(self, i: int, *shape: int, seed: int = 0) -> torch.Tensor:
         """Return inputs of layer i's attention, [*shape, hidden], rounded to bfloat16."""
@@ -159,38 +134,25 @@ class Reference:
         """Rotate x [heads, tokens, head_dim] in Hugging Face's order, token t at positions[t]."""
         return apply_rotary_pos_emb(x[None], x[None], *self.model.model.rotary_emb(x, positions[None]))[0][0]
 
-    @question
-    def attention_step(self, i: int, positions: tuple[int, ...]):
-        """Run one token of each user, at these positions, through layer i's self_attn."""
-        return _attention, self.normed(i, len(positions))[:, None], self._histories(i, positions)
+    @lru_cache(maxsize=None)
+    def case(
+        self, recipe: Recipe, part: Callable, i: int, starts: tuple[int, ...], tokens: int = 1, user: int = 0
+    ) -> Case:
+        """Run `tokens` tokens of each user, after starts[user] tokens, through a part of layer i: attention or whole.
 
-    @question
-    def layer_step(self, i: int, positions: tuple[int, ...]):
-        """Run one token of each user, at these positions, through the whole layer i."""
-        return _whole, residual_stream(self.config, len(positions))[:, None], self._histories(i, positions)
+        user: the number of the first one, which decides on the values.
+        """
+        x, past, expected, written = self._as_given(part, i, starts, tokens, user)
+        in_format, _ = self._run(part(self.rounded(i, recipe)), i, x, past)
+        return Case(x.flatten(0, 1), past, expected.flatten(0, 1), in_format.flatten(0, 1), written)
 
-    @question
-    def attention_prompt(self, i: int, tokens: int):
-        """Run a prompt of one user through layer i's self_attn."""
-        return _attention, self.normed(i, tokens)[None], []
-
-    @question
-    def attention_continued(self, i: int, start: int, tokens: int, user: int = 0):
-        """Run a chunk of one user's sequence through layer i's self_attn, after `start` tokens."""
-        past = self.history(i, start, seed=start + user)
-        return _attention, self.normed(i, tokens, seed=1 + user)[None], [past]
-
-    @question
-    def layer_prompt(self, i: int, tokens: int):
-        """Run a prompt of one user through the whole layer i."""
-        return _whole, residual_stream(self.config, tokens)[None], []
-
-    def both(self, i: int) -> list[Module]:
-        """Return layer i with the given weights, and with weights in the recipe's formats."""
-        return [self.layer(i), self.rounded.get(i, self.layer(i))]
-
-    def _histories(self, i: int, positions: tuple[int, ...]) -> list[KeysValues]:
-        return [self.history(i, position, seed) for seed, position in enumerate(positions)]
+    @lru_cache(maxsize=None)
+    def _as_given(self, part: Callable, i: int, starts: tuple[int, ...], tokens: int, user: int) -> tuple:
+        """(x [users, tokens, hidden], each user's past, result, written). It is computed once for all recipes."""
+        shape = len(starts), tokens
+        x = residual_stream(self.config, *shape, seed=user) if part is whole else self.normed(i, *shape, seed=user)
+        past = [self.history(i, start, seed) for seed, start in enumerate(starts, user)]
+        return (x, past, *self._run(part(self.layer(i)), i, x, past))
 
     def _run(
         self, module: Callable, i: int, x: torch.Tensor, past: list[KeysValues]
@@ -199,27 +161,20 @@ class Reference:
 
         Users at one position are one batch, which reads the weights once.
         """
-        lengths = [history.keys.shape[1] for history in past] or [0] * len(x)
+        lengths, tokens = [history.keys.shape[1] for history in past], x.shape[1]
         result, written = torch.empty_like(x), {}
-        for length in set(lengths):
-            users = [user for user, its in enumerate(lengths) if its == length]
-            result[users], new = self._run_one(module, i, x[users], [past[user] for user in users if past])
+        for start in set(lengths):
+            users, cache = [user for user, length in enumerate(lengths) if length == start], DynamicCache()
+            if start:
+                cache.update(*(torch.stack([past[user][which] for user in users]) for which in (0, 1)), i)
+            rotation = self.model.model.rotary_emb(x, torch.arange(start, start + tokens)[None])
+            seen = torch.ones(1, 1, tokens, start + tokens, dtype=torch.bool).tril(start)
+            result[users] = module(
+                hidden_states=x[users], position_embeddings=rotation, attention_mask=seen, past_key_values=cache
+            )
+            new = (both[:, :, start:] for both in (cache.layers[i].keys, cache.layers[i].values))
             written |= {user: KeysValues(*its, *self.of_chips(i)) for user, *its in zip(users, *new)}
         return result, [written[user] for user in range(len(x))]
-
-    def _run_one(
-        self, module: Callable, i: int, x: torch.Tensor, past: list[KeysValues]
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-        cache, tokens = DynamicCache(), x.shape[1]
-        start = past[0].keys.shape[1] if past else 0
-        if start:
-            keys, values, *_ = zip(*past)
-            cache.update(torch.stack(keys), torch.stack(values), i)
-        rotation = self.model.model.rotary_emb(x, torch.arange(start, start + tokens)[None])
-        seen = torch.ones(1, 1, tokens, start + tokens, dtype=torch.bool).tril(start)
-        y = module(hidden_states=x, position_embeddings=rotation, attention_mask=seen, past_key_values=cache)
-        written = cache.layers[i]
-        return y, (written.keys[:, :, start:], written.values[:, :, start:])
 
 
 def stretched(reference: Reference, yarn: Yarn) -> Reference:

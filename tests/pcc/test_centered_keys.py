@@ -10,7 +10,7 @@ from functools import lru_cache
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BF16, QWEN25_7B, Recipe
+from models.demos.qwen25_7b.config import BF16, QWEN25_7B
 from models.demos.qwen25_7b.reference.hf import random_weights
 from tests.families import YARN, hf_model
 from tests.metrics import relative_error
@@ -63,40 +63,19 @@ def assert_exact(world: AttentionBench, chips: list[torch.Tensor], expected: tor
         assert error < most, f"error {error:.2%}, at most {most:.2%}"
 
 
-def written_pcc(recipe: Recipe) -> float:
-    return 0.9999 if recipe is BF16 else 0.998
-
-
-def assert_step(world: AttentionBench, positions: tuple[int, ...]):
-    case = world.reference.attention_step(0, positions)
-    world.cache.fill(case.past)
-    chips = world.run_decode(world.attention[0], case.x, positions)
-    assert_exact(world, chips, case.expected, 0 if world.plan.exact_decode_attention else APPROXIMATE)
-    world.cache.assert_wrote(range(len(positions)), positions, case.written, pcc=written_pcc(world.recipe))
-
-
 def test_a_step_of_users_at_different_positions(world):
     assert_step(world, (0, 31, 127, 500, 1023, 800, 64))
 
 
-def test_a_prompt(world):
-    case = world.reference.attention_prompt(0, 100)
-    world.cache.fill([])
-    (chips,) = world.run_prompts(world.attention[0], [case.x], [3])
-    assert_exact(world, chips, case.expected)
-    pcc = written_pcc(world.recipe)
-    world.cache.assert_wrote([3], [0], case.written, pcc=pcc, to_the_end=True)
+def assert_step(world: AttentionBench, positions: tuple[int, ...]):
+    case, chips = world.step(0, positions)
+    assert_exact(world, chips, case.expected, 0 if world.plan.exact_decode_attention else APPROXIMATE)
 
 
-def test_chunks_after_cached_prefixes(world, start=384):
-    users, lengths = (5, 0), (64, 40)
-    cases = [world.reference.attention_continued(0, start, n, u) for u, n in zip(users, lengths)]
-    world.fill(0, users, cases)
-    results = world.run_chunks(world.attention[0], [case.x for case in cases], users, start)
-    for chips, case in zip(results, cases, strict=True):
+@pytest.mark.parametrize("users, lengths, start", [([3], [100], 0), ([5, 0], [64, 40], 384)], ids=["prompt", "chunks"])
+def test_a_prefill(world, users, lengths, start):
+    for case, chips in world.prefill(0, users, lengths, start):
         assert_exact(world, chips, case.expected)
-    written, pcc = [case.written[0] for case in cases], written_pcc(world.recipe)
-    world.cache.assert_wrote(users, [start] * 2, written, pcc=pcc, to_the_end=True)
 
 
 def test_a_step_with_yarn(mesh_device):

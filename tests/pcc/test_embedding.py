@@ -8,7 +8,6 @@ import ttnn
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.tt.placement import memory_config
 from models.demos.qwen25_7b.tt.transformer import TtEmbedding
 from models.demos.qwen25_7b.weights.model_weights import builder
 from tests.metrics import assert_equal
@@ -29,19 +28,9 @@ def some_tokens(count, vocabulary):
     return tokens[torch.randperm(count, generator=generator)]
 
 
-def test_decode_looks_up_each_users_token(bench, embedding, vocabulary):
-    tokens = some_tokens(MAX_USERS, vocabulary)
-    x = embedding.forward(bench.put_ints(tokens[None, None, None], ttnn.uint32), bench.decode)
-    assert x.memory_config() == memory_config(bench.decode.residual_memory)
-    for chip in bench.take_rows(x, MAX_USERS):
-        assert_equal(chip, torch.nn.functional.embedding(tokens, vocabulary).float())
-
-
-@pytest.mark.parametrize("length", (32, 128, 256))
-def test_prefill_looks_up_each_token(bench, embedding, vocabulary, length):
-    tokens = some_tokens(length, vocabulary)
-    plan = bench.prefill_plan(length, BFP8)
-    x = embedding.forward(bench.put_ints(tokens[None, None, None], ttnn.uint32), plan)
-    assert x.memory_config() == memory_config(plan.residual_memory)
-    for chip in bench.take_rows(x, length):
-        assert_equal(chip, torch.nn.functional.embedding(tokens, vocabulary).float())
+@pytest.mark.parametrize("tokens", (0, 32, 128, 256))
+def test_a_step_of_32_users_or_a_prefill(bench, embedding, vocabulary, tokens):
+    ids, plan = some_tokens(tokens or MAX_USERS, vocabulary), bench.prefill_plan(tokens, BFP8) if tokens else None
+    x = embedding.forward(bench.put_ints(ids[None, None, None], ttnn.uint32), plan or bench.decode)
+    for chip in bench.take_rows(x, len(ids), plan):
+        assert_equal(chip, torch.nn.functional.embedding(ids, vocabulary).float())

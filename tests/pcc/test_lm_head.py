@@ -44,7 +44,7 @@ def expected(x, vocabulary):
 
 def test_logits_of_a_tile_row(bench, lm_head, vocabulary, recipe, x, expected):
     """The chips' columns side by side are the vocabulary. Padding columns are never the largest."""
-    shards = lm_head.forward(bench.put_users(x))
+    shards = lm_head.forward(bench.put(x))
     of_chips = torch.cat([bench.get(shard)[:, 0] for shard in shards], dim=2)
     logits = torch.cat(list(of_chips), dim=1).float()  # [32, tp * plan.vocab]
     assert_module([logits[:, : len(vocabulary)]], expected, pcc=PCC[recipe])

@@ -5,7 +5,6 @@ import pytest
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
-from models.demos.qwen25_7b.tt.placement import memory_config
 from tests.pcc.bench import assert_mlp
 from tests.pcc.reference import bf16, residual_stream
 
@@ -26,29 +25,11 @@ def mlps(bench, reference, recipe):
     }
 
 
-def given(reference, i, *shape):
-    """Return inputs of layer i's MLP, [*shape, hidden]."""
-    return bf16(reference.layer(i).post_attention_layernorm(residual_stream(reference.config, *shape)))
-
-
-def assert_right(chips, reference, recipe, i, x):
-    expected, in_format = (layer.mlp(x) for layer in reference.kept_in(recipe).both(i))
-    assert_mlp(chips, recipe, expected, in_format, pcc=PCC[recipe])
-
-
-def test_decode_of_32_users(bench, reference, recipe, mlps):
+@pytest.mark.parametrize("tokens", (0, 32, 128))
+def test_a_step_of_32_users_or_a_prefill(bench, reference, recipe, mlps, tokens):
+    plan = bench.prefill_plan(tokens, recipe) if tokens else None
     for i, mlp in mlps.items():
-        x = given(reference, i, MAX_USERS)
-        y = mlp.forward_decode(bench.put_users(x))
-        assert y.memory_config() == memory_config(bench.decode.residual_memory)
-        assert_right(bench.take_rows(y, MAX_USERS), reference, recipe, i, x)
-
-
-@pytest.mark.parametrize("tokens", (32, 128))
-def test_prefill_of_a_prompt(bench, reference, recipe, mlps, tokens):
-    for i, mlp in mlps.items():
-        x = given(reference, i, tokens)
-        plan = bench.prefill_plan(tokens, recipe)
-        y = mlp.forward_prefill(bench.put_tokens(x, plan), plan)
-        assert y.memory_config() == memory_config(plan.residual_memory)
-        assert_right(bench.take_rows(y, tokens), reference, recipe, i, x)
+        norm, stream = reference.layer(i).post_attention_layernorm, residual_stream(bench.config, tokens or MAX_USERS)
+        x = bf16(norm(stream))
+        expected, in_format = (layer.mlp(x) for layer in (reference.layer(i), reference.rounded(i, recipe)))
+        assert_mlp(bench.run(mlp, x, plan), recipe, expected, in_format, pcc=PCC[recipe])

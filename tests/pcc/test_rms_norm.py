@@ -29,23 +29,11 @@ def some_rows(config, count):
     return bf16(residual_stream(config, count) * torch.logspace(-4, 0, count)[:, None])
 
 
-def assert_every_channel(chips, expected):
-    """Compare the result, and each channel at its own scale. Outliers would hide other channels."""
-    assert_module(chips, expected, pcc=PCC)
-    assert_module([evened(chip, expected) for chip in chips], evened(expected, expected), pcc=PCC)
-
-
-def test_decode_normalizes_each_user(bench, norms):
-    x = some_rows(bench.config, MAX_USERS)
+@pytest.mark.parametrize("tokens", (0, 32, 256))
+def test_a_step_of_32_users_or_a_prefill(bench, norms, tokens):
+    """Each channel is also compared at its own scale: outliers would hide other channels."""
+    x, plan = some_rows(bench.config, tokens or MAX_USERS), bench.prefill_plan(tokens, BFP8) if tokens else None
     for ours, theirs in norms:
-        y = ours.forward_decode(bench.put_users(x))
-        assert_every_channel(bench.take_rows(y, MAX_USERS), theirs(x))
-
-
-@pytest.mark.parametrize("tokens", (32, 256))
-def test_prefill_normalizes_each_token(bench, norms, tokens):
-    x = some_rows(bench.config, tokens)
-    plan = bench.prefill_plan(tokens, BFP8)
-    for ours, theirs in norms:
-        y = ours.forward_prefill(bench.put_tokens(x, plan), plan)
-        assert_every_channel(bench.take_rows(y, tokens), theirs(x))
+        chips, expected = bench.run(ours, x, plan), theirs(x)
+        assert_module(chips, expected, pcc=PCC)
+        assert_module([evened(chip, expected) for chip in chips], evened(expected, expected), pcc=PCC)

@@ -7,6 +7,7 @@ import ttnn
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.rotary_pairs import to_interleaved
+from models.demos.qwen25_7b.tt.inputs import expand_rotary_positions
 from models.demos.qwen25_7b.tt.placement import rectangle, replicate
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from tests.pcc.bench import FEW_CORES, Bench, assert_module
@@ -48,7 +49,7 @@ def test_decode_rotates_each_user_by_its_position(mesh_device, reference, batch,
         users = to_interleaved(x).transpose(0, 1)[None]  # [1, batch, heads, head_dim]
         return replicate(users, mesh_device, memory_config=memory)
 
-    rotation = rotary.rotation_decode(bench.put_ints(bench.rotary_positions(positions), ttnn.uint32))
+    rotation = rotary.rotation_decode(bench.put_ints(expand_rotary_positions(positions, bench.decode), ttnn.uint32))
     rotated = rotary.forward_decode(put(q, 0), put(k, k_first_core), rotation)
 
     for ours, theirs in zip(rotated, (q, k), strict=True):

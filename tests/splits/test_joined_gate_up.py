@@ -9,7 +9,7 @@ from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from tests.families import cut, hf_model
 from tests.pcc.bench import Bench, assert_mlp
-from tests.pcc.reference import Reference, residual_stream, rounded_layer
+from tests.pcc.reference import Reference, bf16, residual_stream
 
 CONFIG = cut("7B", layers=1, vocab_size=1024)
 
@@ -28,14 +28,8 @@ def test_the_7bs_mlp_equals_hugging_faces_where_gate_and_up_are_joined(mesh_devi
     planned = bench.model_config(recipe).layer(0)
     assert planned.joined
     ours = TtQwenMLP(mesh_device, planned, bench.build, all_reduce=bench.all_reduce(recipe))
-    formats = recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
-    in_format = rounded_layer(layer, CONFIG.centering_rope(0), *formats)
-
-    def assert_right(y, x):
-        assert_mlp(bench.take_rows(y, len(x)), recipe, layer.mlp(x), in_format.mlp(x), pcc=0.999)
-
-    x = residual_stream(CONFIG, MAX_USERS).bfloat16().float()
-    assert_right(ours.forward_decode(bench.put_users(x)), x)
-    x = residual_stream(CONFIG, 128, seed=1).bfloat16().float()
-    prefill = bench.prefill_plan(128, recipe)
-    assert_right(ours.forward_prefill(bench.put_tokens(x, prefill), prefill), x)
+    for tokens in (0, 128):
+        x = bf16(residual_stream(CONFIG, tokens or MAX_USERS))
+        expected, in_format = (part.mlp(x) for part in (layer, reference.rounded(0, recipe)))
+        plan = bench.prefill_plan(tokens, recipe) if tokens else None
+        assert_mlp(bench.run(ours, x, plan), recipe, expected, in_format, pcc=0.999)
