@@ -2,91 +2,44 @@
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
-from unittest.mock import patch
 
 import pytest
-import torch
 import ttnn
-from qwen25_7b_lab.perf.capture import capture_step, constant_shard, one_layer_of_each_kind
+from qwen25_7b_lab.perf.capture import CONTEXT, capture_step, one_layer_of_each_kind
 from qwen25_7b_lab.perf.plan_tables import collectives
 from qwen25_7b_lab.prices.op_costs import work_of
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.replica import Replica
-from models.demos.qwen25_7b.engine.sampling import SamplingMode
-from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
+from models.demos.qwen25_7b.plans.blocks import attention_tables, equal_shares
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.mesh import traces_available
-from models.demos.qwen25_7b.tt.placement import memory_config, replicate
-from models.demos.qwen25_7b.tt.transformer import TtTransformer
+from models.demos.qwen25_7b.tt.model_config import TtModelConfig
+from models.demos.qwen25_7b.tt.sampler import topk_columns
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from tests.families import cut
+from tests.perf.conftest import USERS
 
 pytestmark = pytest.mark.usefixtures("without_values")
 
-CENTERING = 2  # operations of centered keys in a layer
-
-USERS = 32
-
-
-def device_operations(function) -> list[str]:
-    """Return the names of the device operations that function() launches, in order."""
-    function()  # compile first: the captured run then is a usual step
-    ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
-    function()
-    nodes = ttnn.graph.end_graph_capture()
-    names = [node["params"]["name"] for node in nodes if node["node_type"] == "function_start"]
-    return [name.removesuffix("DeviceOperation") for name in names if name.endswith("DeviceOperation")]
-
 
 @pytest.fixture(scope="module")
-def replica(replica_of, mesh_device, size, queues) -> Replica:
-    """The small checkpoint's; or of one layer of the 7B, with zeros for weights, as packing others takes seconds."""
-    if size == "tiny":
-        return replica_of(USERS, 128, BFP8, traced=False)
-    how = dict(users=USERS, max_seq_len=128, traced=False, queues=queues)
-    build = partial(constant_shard, mesh_device=mesh_device, centered=frozenset({0}))
-    with patch("models.demos.qwen25_7b.engine.replica.packed_weights", return_value=build):
-        return Replica.load(mesh_device, {}, cut("7B", layers=1), BFP8, **how)
+def planned(mesh_device, config) -> TtModelConfig:
+    return TtModelConfig.make(mesh_device, config, BFP8, min_slots=USERS, max_seq_len=CONTEXT)
 
 
-@pytest.fixture(scope="module")
-def model(replica) -> TtTransformer:
-    return replica.model
-
-
-@pytest.fixture(scope="module")
-def layer_operations(replica) -> list[str]:
-    model = replica.model
-    rotation = model.rotary.rotation_decode(replica.inputs.decode.rotary_positions)
-    hidden = torch.randn(1, 1, 32, model.model_config.dims.hidden_size)
-
-    def step():
-        x = replicate(hidden, model.mesh_device, memory_config=memory_config(model.model_config.decode.residual_memory))
-        model.layers[0].forward_decode(x, rotation, replica.inputs.decode, replica.caches[0])
-
-    return device_operations(step)
-
-
-def test_a_decode_layer_is_16_operations_and_two_all_reduces(model, layer_operations):
+def test_a_decode_layer_is_16_operations_and_two_all_reduces(planned, step):
     """56 cores are too few for separate q and k of 32 users. Two fused ops become four there.
 
-    Joined gate and up save one op. An all-reduce is one op or two. Layer 0 has outlier keys, which take two.
+    Joined gate and up save one op. An all-reduce is one op or two.
     """
-    fused = 0 if model.model_config.decode.fused_qk else 2
-    joined = model.model_config.layer(0).joined
-    sums = 2 * len(collectives(model.model_config.decode.all_reduce))
-    assert len(layer_operations) == 16 + CENTERING + sums + fused - joined, layer_operations
+    fused = 0 if planned.decode.fused_qk else 2
+    sums = 2 * len(collectives(planned.decode.all_reduce))
+    assert len(step.layer) == 16 + sums + fused - planned.layer(0).joined, step.layer
 
 
-def tables_of(replica) -> torch.Tensor:
-    own = equal_shares(replica.blocks, USERS)
-    return torch.stack([attention_table(share, replica.width) for share in own])
-
-
-def test_few_operations_surround_the_layers(replica, layer_operations):
+def test_few_operations_surround_the_layers(mesh_device, planned, config, step):
     """Count the operations outside the layers.
 
     - Two look-ups of rotary factors, the embedding and the norm: 4.
@@ -94,70 +47,63 @@ def test_few_operations_surround_the_layers(replica, layer_operations):
     - Sampling. Random sampling takes 14 more than greedy sampling.
     - Increments of the positions: 3, with the rows of centered keys.
     """
-    model, tables = replica.model, tables_of(replica)
-    shards, tp = len(model.lm_head.shards), model.model_config.parallel.tp
-    filled = sum(padding is not None for padding in model.sampler.paddings)
-    held = model.sampler.last is not None
-    joins = 2 * (shards > 1) + 2 * (tp > 1) + 2 * (shards * tp > 1)  # of shards, chips, candidates
-    choice = filled + shards + joins + held + 5
-
-    def around(sampling: SamplingParams) -> int:
-        replica.inputs.write_sampling_params([sampling] * USERS)
-        replica.inputs.write_slots([0] * USERS, [0] * USERS, tables)
-        launched = device_operations(
-            lambda: (replica.launch_decode(SamplingMode.of([sampling])), replica.read_tokens())
-        )
-        replica.inputs.write_sampling_params([])
-        uncentered = sum(layer.attention.centered_keys is None for layer in model.layers)
-        in_layers = len(model.layers) * len(layer_operations) - uncentered * CENTERING
-        return len(launched) - in_layers
-
-    assert around(SamplingParams()) == 4 + 2 * shards + choice + 3
-    assert around(SamplingParams(1.0)) == 4 + 2 * shards + choice + 14 + 3
+    shards, parallel = len(planned.logits_shards), planned.parallel
+    filled = sum(columns != topk_columns(columns) for _, columns in planned.logits_shards)
+    held = parallel.tp * parallel.vocab > config.vocab_size
+    joins = 2 * (shards > 1) + 2 * (parallel.tp > 1) + 2 * (shards * parallel.tp > 1)  # of shards, chips, candidates
+    around = 4 + 2 * shards + filled + shards + joins + held + 5 + 3
+    assert len(step.before + step.after) == around
+    random = capture_step(mesh_device, config, BFP8, USERS, sampling=SamplingParams(1.0))
+    assert len(random.before + random.after) == around + 14
 
 
-def test_a_decode_layer_converts_one_layout(layer_operations):
+def test_a_decode_layer_converts_one_layout(step):
     """Grouped-query SDPA refuses a sharded output. This conversion is the only one."""
-    count = Counter(layer_operations)
-    conversions = "InterleavedToSharded ShardedToInterleaved Reshard Tilize Untilize Transpose"
-    conversions = (*conversions.split(), "Typecast")
+    count = Counter(op.name for op in step.layer)
+    conversions = "InterleavedToSharded ShardedToInterleaved Reshard Tilize Untilize Transpose Typecast".split()
     assert {name: count[name] for name in conversions if count[name]} == {"InterleavedToSharded": 1}
 
 
-def test_a_decode_layer_has_the_planned_all_reduces(model, layer_operations):
-    collectives = [name for name in layer_operations if "Reduce" in name or "Gather" in name]
+def test_a_decode_layer_has_the_planned_all_reduces(planned, step):
     launched = {
         "none": [],
         "all_reduce_async": ["AllReduceAsync"],
         "reduce_scatter + all_gather": ["ReduceScatter", "AllGather"],
     }
-    assert collectives == 2 * launched[model.model_config.decode.all_reduce.method]
+    found = [op.name for op in step.layer if "Reduce" in op.name or "Gather" in op.name]
+    assert found == 2 * launched[planned.decode.all_reduce.method]
 
 
-def test_the_buffers_of_the_all_reduces_hold_the_partial_sums_of_all_chips(model):
-    planned = model.model_config.decode.all_reduce
-    layer = model.layers[0]
-    sums = [module.all_reduce.decode_sum for module in (layer.attention, layer.mlp)]
+def test_the_buffers_of_the_all_reduces_hold_the_partial_sums_of_all_chips(mesh_device, planned):
+    plan = planned.decode.all_reduce
+    sums = [TtAllReduce(mesh_device, planned).decode_sum for _ in range(2)]
     buffers = [each.buffer for each in sums if hasattr(each, "buffer")]
-    assert len(buffers) == (2 if planned.method == "all_reduce_async" else 0)
-    assert {buffer.volume() for buffer in buffers} <= {planned.chips * 32 * planned.hidden}
+    assert len(buffers) == (2 if plan.method == "all_reduce_async" else 0)
+    assert {buffer.volume() for buffer in buffers} <= {plan.chips * 32 * plan.hidden}
     assert len({buffer.buffer_address() for buffer in buffers}) == len(buffers)
 
 
 @pytest.mark.skipif(not traces_available(), reason="slow dispatch has no traces")
-def test_a_traced_step_is_one_call_and_128_bytes(replica, queues):
+def test_a_traced_step_is_one_call_and_128_bytes(mesh_device, config, queues):
     """Between two steps with unchanged users, the host sends nothing and starts no operation.
 
     It reads one token id a slot.
     """
-    replica = Replica(replica.model, replica.caches, traced=True, queues=queues)
-    replica.inputs.write_slots([0] * USERS, list(range(USERS)), tables_of(replica))
-    replica.launch_decode()  # compiles and captures
-    replica.read_tokens()
-    replica.queues.transfers.clear()
-    assert device_operations(lambda: (replica.launch_decode(), replica.read_tokens())) == []
-    replica.close()
-    assert replica.queues.transfers == {"reads": 2, "bytes read": 2 * 128}, "of two steps"
+    with one_layer_of_each_kind(mesh_device, config, BFP8, USERS, CONTEXT) as untraced:
+        replica = Replica(untraced.model, untraced.caches, traced=True, queues=queues)
+        tables = attention_tables(equal_shares(replica.blocks, USERS), replica.width)
+        replica.inputs.write_slots([0] * USERS, list(range(USERS)), tables)
+        replica.launch_decode()  # compiles and captures
+        replica.read_tokens()
+        replica.queues.transfers.clear()
+        ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
+        replica.launch_decode()
+        replica.read_tokens()
+        nodes = ttnn.graph.end_graph_capture()
+        replica.close()
+    started = [node["params"]["name"] for node in nodes if node["node_type"] == "function_start"]
+    assert not [name for name in started if name.endswith("DeviceOperation")]
+    assert replica.queues.transfers == {"reads": 1, "bytes read": 128}
 
 
 def test_each_further_token_is_one_more_cache_update_in_every_layer(mesh_device):

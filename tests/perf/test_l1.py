@@ -9,9 +9,6 @@ import pytest
 from qwen25_7b_lab.perf.l1_map import L1Map, map_prefill, map_step
 
 from models.demos.qwen25_7b.config import PERFORMANCE
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from tests.families import cut
 
 pytestmark = pytest.mark.usefixtures("without_values")
 
@@ -19,13 +16,6 @@ SEMAPHORES = 512  # bytes of a core that collectives allocate in their first run
 # Planned circular buffers over reported ones. Attention's are fitted to heads of 128 channels.
 # The small checkpoint's heads have 32 channels and need more.
 BUFFERS = {"tiny": (0.8, 1.3), "7b": (1.0, 1.25)}
-
-
-@pytest.fixture(scope="module")
-def config(size):
-    if size == "tiny":
-        return Checkpoint.open(SMALL_CHECKPOINT).config
-    return cut("7B")
 
 
 CASES = "step", "prefill", "prefill after a cached prefix", "prefill, output bias", "padded heads after a cached prefix"

@@ -5,14 +5,7 @@ from collections import Counter
 
 import pytest
 from golden_mesh.graph.device_ops import Op
-from qwen25_7b_lab.perf.capture import (
-    Step,
-    capture_batch,
-    capture_prefill,
-    capture_step,
-    layer_kinds,
-    one_layer_of_each_kind,
-)
+from qwen25_7b_lab.perf.capture import Step, capture_batch, capture_prefill, layer_kinds, one_layer_of_each_kind
 from qwen25_7b_lab.perf.commands import read_measured, small_vocabulary
 from qwen25_7b_lab.perf.plan_tables import hops, step_bytes
 from qwen25_7b_lab.perf.plan_tables import sent as sent_by
@@ -32,30 +25,18 @@ from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import chip_of, row_topology
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from tests.families import cut
+from tests.perf.conftest import USERS
 
 pytestmark = pytest.mark.usefixtures("without_values")
 
 CENTERING = 2  # operations of centered keys in a layer
 
-USERS, POSITION = 32, 100
-
-
-@pytest.fixture(scope="module")
-def config(size):
-    if size == "tiny":
-        return Checkpoint.open(SMALL_CHECKPOINT).config
-    return cut("7B")
+POSITION = 100
 
 
 @pytest.fixture(scope="module")
 def plan(mesh_device, config) -> ParallelPlan:
     return ParallelPlan.make(config, mesh_device.shape[1])
-
-
-@pytest.fixture(scope="module")
-def step(mesh_device, config) -> Step:
-    return capture_step(mesh_device, config, BFP8, USERS)
 
 
 def matmuls(ops: tuple[Op, ...]) -> list[Op]:

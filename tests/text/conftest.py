@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
@@ -41,7 +42,7 @@ def tekken(place: Path) -> ChatTokenizer:
     contents = json.loads((DATA / "tekken_240911.json").read_text())
     special = contents["config"]["default_num_special_tokens"]
     tokens = [base64.b64decode(token["token_bytes"]) for token in contents["vocab"][: 2**17 - special]]
-    letters = dict(zip(range(256), bytes_to_unicode()))
+    letters = bytes_to_unicode()
     names = ["".join(map(letters.get, token)) for token in tokens]
     vocab = {f"<SPECIAL_{i}>": i for i in range(special)} | {name: i for i, name in enumerate(names, special)}
     bpe = Tokenizer(models.BPE(vocab, [tuple(name) for name in names if len(name) == 2]))
@@ -49,13 +50,6 @@ def tekken(place: Path) -> ChatTokenizer:
     bpe.add_special_tokens([AddedToken(f"<SPECIAL_{i}>") for i in range(special)])
     PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<SPECIAL_2>").save_pretrained(place)
     return ChatTokenizer(place, instruct=False)
-
-
-def bytes_to_unicode() -> list[str]:
-    """The letter of each byte in a byte-level vocabulary: itself where it is printable, else from 256 on."""
-    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = iter(range(256, 512))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
 VOCABULARIES = {

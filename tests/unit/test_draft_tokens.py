@@ -1,23 +1,16 @@
 """Draft tokens: proposals, slots and acceptance."""
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
+from models.demos.qwen25_7b.engine.scheduler import Sequence
 from models.demos.qwen25_7b.engine.speculation import NGRAM_LENGTHS, Draft, NgramProposer, Speculation
 
 
-@dataclass(eq=False)
-class FakeSequence:
-    """The part of a Sequence that Speculation reads."""
-
-    slot: int
-    tokens: list[int]
-    remaining: int = 100
-    params: SamplingParams = GREEDY
+def sequence(slot: int, tokens: list[int], params: SamplingParams = GREEDY) -> Sequence:
+    return Sequence(0, tokens, 100, params, (), slot)
 
 
 def searched(tokens: list[int], count: int) -> list[int]:
@@ -63,20 +56,18 @@ def drafts(sequences, **options) -> list[Draft]:
 
 def test_free_slots_are_shared_evenly_among_sequences_with_draft_tokens():
     repeating, new = [1, 2, 3, 1, 2, 3], [7, 8, 9]
-    made = drafts(
-        [FakeSequence(0, repeating), FakeSequence(3, new), FakeSequence(4, repeating)], slots=10, max_tokens=8
-    )
+    made = drafts([sequence(0, repeating), sequence(3, new), sequence(4, repeating)], slots=10, max_tokens=8)
     assert [draft.slots for draft in made] == [(0, 1, 2, 5), (3,), (4, 6, 7, 8)]
     assert [draft.tokens for draft in made] == [(3, 1, 2, 3), (9,), (3, 1, 2, 3)]
 
 
 def test_each_sequence_has_the_first_slots_of_a_group():
     repeating, new = [1, 2, 3, 1, 2, 3], [7, 8, 9]
-    sequences = [FakeSequence(0, new), FakeSequence(3, repeating)]
+    sequences = [sequence(0, new), sequence(3, repeating)]
     made = drafts(sequences, slots=8, max_tokens=4, groups=2, k_chunk=128)
     assert [draft.slots for draft in made] == [(0,), (4, 5, 6, 7)]
     assert [draft.tokens for draft in made] == [(9,), (3, 1, 2, 3)]
-    more = [*sequences, FakeSequence(4, repeating)]
+    more = [*sequences, sequence(4, repeating)]
     made = drafts(more, slots=8, max_tokens=4, groups=2, k_chunk=128)
     assert [draft.slots for draft in made] == [(0,), (3, 1, 2), (4, 5, 6)], "slots are lent instead"
 
@@ -84,8 +75,8 @@ def test_each_sequence_has_the_first_slots_of_a_group():
 @pytest.mark.parametrize("length, tokens", [(124, 4), (126, 3), (127, 2), (128, 0), (130, 4)])
 def test_a_group_of_slots_stays_within_a_chunk_of_keys(length, tokens):
     """Cores divide the chunks of the group's last token. A token alone would be summed in another order."""
-    sequence = FakeSequence(0, [1, 2] * (length // 2) + [1] * (length % 2))
-    made = drafts([sequence], slots=8, max_tokens=4, groups=2, k_chunk=128)
+    tokens_so_far = [1, 2] * (length // 2) + [1] * (length % 2)
+    made = drafts([sequence(0, tokens_so_far)], slots=8, max_tokens=4, groups=2, k_chunk=128)
     assert [len(draft.tokens) for draft in made] == ([tokens] if tokens else [])
 
 
@@ -95,4 +86,4 @@ def test_a_group_of_slots_stays_within_a_chunk_of_keys(length, tokens):
     ids=["sampled on the host", "with a penalty"],
 )
 def test_no_draft_where_the_host_samples_or_a_penalty_applies(params):
-    assert drafts([FakeSequence(0, [1, 2] * 4, params=params)], slots=8, max_tokens=4) == []
+    assert drafts([sequence(0, [1, 2] * 4, params)], slots=8, max_tokens=4) == []

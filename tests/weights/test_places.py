@@ -10,14 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from models.demos.qwen25_7b.config import BFP8, DecoderConfig
+from models.demos.qwen25_7b.config import DecoderConfig
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.chip import WORMHOLE
-from models.demos.qwen25_7b.plans.model_table import ModelTable
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.weights.cache import open_checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
-from tests.weights.support import logged
+from tests.weights.support import Shards, assert_same, load, logged, made, shards_of
 
 WEIGHTS = "model.safetensors"
 CONFIG = dict(
@@ -42,27 +39,14 @@ def write(directory: Path, seed: int, tied: bool = False) -> None:
         os.utime(file, (0, 0))
 
 
-def table_of(checkpoint) -> ModelTable:
-    return ModelTable(checkpoint.config, ParallelPlan.make(checkpoint.config, 1), BFP8, WORMHOLE)
+def answer(directory: Path, cache: Path) -> Shards:
+    return load(directory, cache, tp=1)
 
 
-def answer(directory: Path, cache: Path) -> list[torch.Tensor]:
-    """What the cache gives as final norm and LM head."""
-    checkpoint = open_checkpoint(directory, cache=cache)
-    table = table_of(checkpoint)
-    shards = [shard for weight in (table.final_norm, table.lm_head[0].weight) for shard in weight.shards]
-    checkpoint.pack(shards)
-    return [checkpoint.build(shard).to_torch().clone() for shard in shards]
-
-
-def right(seed: int, tied: bool = False) -> list[torch.Tensor]:
+def right(seed: int, tied: bool = False) -> Shards:
     with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder) / "model", seed, tied)
-        return answer(Path(folder) / "model", Path(folder))
-
-
-def assert_same(got: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
-    assert all(a.equal(b) for a, b in zip(got, expected, strict=True))
+        write(Path(folder), seed, tied)
+        return made(Path(folder), tp=1)
 
 
 def plain(folder: Path) -> Path:
@@ -116,13 +100,9 @@ def test_a_home_that_cannot_be_used_means_no_cache_and_one_line(home, tmp_path, 
     monkeypatch.setenv("HOME", {"gone": f"{blocked}/home"}.get(home, f"{tmp_path}"))
     if home == "read-only":
         (tmp_path / ".cache").write_text("")  # root may write to every directory
-    expected = right(1)[:1]
     with logged([]) as lines:
-        checkpoint = open_checkpoint(model)
-        shards = table_of(checkpoint).final_norm.shards
-        if home != "unknown":
-            checkpoint.pack(shards)
-            assert_same([checkpoint.build(shards[0]).to_torch()], expected)
+        shards = shards_of(open_checkpoint(model), tp=1)
+    assert_same(shards, right(1))
     assert len(lines) == 1 and "XDG_CACHE_HOME" in lines[0] and "\n" not in lines[0]
 
 
