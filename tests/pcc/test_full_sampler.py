@@ -27,10 +27,9 @@ class FullSampler:
 
     def sample(self, logits: torch.Tensor, temperature: list[float], uniform: torch.Tensor) -> list[int]:
         """logits: [32, vocab_size] bfloat16 values. uniform: [32, UNIFORMS]."""
-        padded = torch.full((1, 1, MAX_USERS, self.columns), PADDING_LOGIT)
-        padded[..., : self.vocab_size] = logits
-        noise = torch.zeros(1, 1, MAX_USERS, CANDIDATES)
-        noise[..., :UNIFORMS] = uniform
+        pad = torch.nn.functional.pad
+        padded = pad(logits, (0, self.columns - self.vocab_size), value=PADDING_LOGIT)[None, None]
+        noise = pad(uniform, (0, CANDIDATES - UNIFORMS))[None, None]
         heat = (1 / torch.tensor(temperature))[None, None, :, None]
         largest = logits.amax(-1)[None, None, :, None]
         wide = dict(dtype=ttnn.float32)

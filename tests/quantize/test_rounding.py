@@ -16,10 +16,10 @@ def normal(*shape, seed=0, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-def correlated(tokens, size, seed):
+def correlated(tokens, size, seed, outlier=50):
     """Return inputs [tokens, size] like activations: few directions, noise, one outlier channel."""
     x = normal(tokens, 8, seed=seed) @ normal(8, size) + 0.3 * normal(tokens, size, seed=seed + 1)
-    x[:, 3] *= 50
+    x[:, 3] *= outlier
     return x
 
 
@@ -84,20 +84,12 @@ def test_a_refit_is_the_least_of_error_and_change(tokens):
 HIDDEN, MLP, SAMPLES = 64, 128, 2000
 
 
-def inputs_like_activations(tokens, seed):
-    """[tokens, HIDDEN]: few directions, noise, one outlier channel."""
-    x = normal(tokens, 8, seed=seed) @ normal(8, HIDDEN, seed=0)
-    x += 0.3 * normal(tokens, HIDDEN, seed=seed + 1)
-    x[:, 3] *= 5
-    return x / 3
-
-
 def test_learned_rounding_makes_less_error_on_new_inputs():
     """Down is fitted after both. The learned values are of bfloat4_b, and a second run gives them again."""
     weights = [normal(*s, seed=i) for i, s in enumerate([(HIDDEN, MLP), (HIDDEN, MLP), (MLP, HIDDEN)])]
     mlp = arranged(Mlp(*(0.2 * weight for weight in weights)))
-    x, new, counts = inputs_like_activations(SAMPLES, 11), inputs_like_activations(500, 21), torch.ones(SAMPLES,
-        1)  # fmt: skip
+    x, new = (correlated(tokens, HIDDEN, seed, 5) / 3 for tokens, seed in ((SAMPLES, 11), (500, 21)))
+    counts = torch.ones(SAMPLES, 1)
     wanted = hidden(x, mlp) @ mlp.down
     compensated, before = rounded_inputs(mlp, x, FOUR_BITS)
 
