@@ -58,13 +58,19 @@ def python(*arguments: str, cwd: Path, path: list[Path]) -> str:
     return done.stdout
 
 
-def test_the_folder_and_the_other_packages_are_importable(tree, tmp_path):
-    """Also beside packages with __init__.py files."""
-    assert python("-c", IMPORT_BOTH, cwd=tree, path=[tree]).startswith(f"{tree}/")
-    packages = Path(shutil.copytree(tree, tmp_path / "packages"))
-    for name in ["models/__init__.py", *(Path(file).parent / "__init__.py" for file in THEIRS)]:
-        (packages / name).touch()
-    tree = packages
+@pytest.mark.parametrize(
+    "way", ["a copy", "a copy beside packages with __init__.py", "installed first", "installed last"]
+)
+def test_ours_and_the_other_packages_are_importable(tree, tmp_path, way):
+    """An installed repository hides no other models package."""
+    if "installed" in way:
+        path = [REPOSITORY, make_tree(tmp_path / "theirs")][:: 1 if "first" in way else -1]
+        assert python("-c", IMPORT_BOTH, cwd=tmp_path, path=path).startswith(f"{REPOSITORY}/")
+        return
+    if "beside" in way:
+        tree = Path(shutil.copytree(tree, tmp_path / "packages"))
+        for name in ["models/__init__.py", *(Path(file).parent / "__init__.py" for file in THEIRS)]:
+            (tree / name).touch()
     assert python("-c", IMPORT_BOTH, cwd=tree, path=[tree]).startswith(f"{tree}/")
 
 
@@ -107,24 +113,6 @@ def test_the_demo_answers_from_a_wheel_in_another_folder(tmp_path):
     module, options = f"{FOLDER.replace('/', '.')}.demo.demo", ["--backend", "golden", "--no-cache"]
     out = python("-m", module, *options, "--prompt", "What is the capital of France?", cwd=tmp_path, path=[installed])
     assert "The capital of France is Paris" in out, out
-
-
-@pytest.mark.parametrize("first", ["theirs", "ours"])
-def test_an_installed_repository_hides_no_other_models_package(tmp_path, first):
-    theirs = make_tree(tmp_path / "theirs")
-    path = [theirs, REPOSITORY] if first == "theirs" else [REPOSITORY, theirs]
-    assert python("-c", IMPORT_BOTH, cwd=tmp_path, path=path).startswith(f"{REPOSITORY}/")
-
-
-def test_only_the_golden_backend_imports_the_golden_mesh():
-    """The model, its plans and the server run on cards where golden_mesh is not installed."""
-    folder = REPOSITORY / FOLDER
-    importing = [
-        f"{path.relative_to(folder)}"
-        for path in folder.rglob("*.py")
-        if re.search(r"^\s*(from|import) golden_mesh\b", path.read_text(), re.MULTILINE)
-    ]
-    assert importing == ["tt/mesh.py"]
 
 
 WITHOUT_TRANSFORMERS = """

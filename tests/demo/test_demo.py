@@ -154,3 +154,15 @@ def test_a_checkpoint_of_another_family(tmp_path):
     answer = greedy(model, tokenizer.encode("Hi"), 8, tokenizer.stop_ids)
     (record,) = map(json.loads, (tmp_path / "answer.jsonl").read_text().splitlines())
     assert record["answer"] == tokenizer.hf.decode(answer, skip_special_tokens=True)
+
+
+@pytest.mark.seven_b
+@pytest.mark.make_test_on("N300")
+def test_a_random_checkpoint_of_the_7bs_dims_gives_text(tmp_path):
+    for words in (
+        (f"{REPOSITORY}/lab/random_checkpoint.py", tmp_path / "random", 2),
+        (DEMO, "--backend", "golden", "--model", tmp_path / "random", "--cache", tmp_path, "--max-new-tokens", "2"),
+    ):
+        done = run_python(*words, cwd=tmp_path, timeout=900)
+        assert done.returncode == 0, done.stderr[-2000:]
+    assert "cut after 2 tokens" in done.stdout

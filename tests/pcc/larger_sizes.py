@@ -7,9 +7,10 @@ pytest collects this file where it is named only.
 
 import pytest
 
-from tests.pcc.test_other_sizes import assert_hugging_faces_logits
+from tests.pcc.test_other_sizes import model_of
+from tests.pcc.test_transformer import assert_hugging_faces_logits
 
 
 @pytest.mark.parametrize("model", ["14B", "32B", "72B"])
 def test_prompts_and_then_a_step_of_all_users(mesh_device, model):
-    assert_hugging_faces_logits(mesh_device, model)
+    assert_hugging_faces_logits(mesh_device, model_of(model), steps=1)

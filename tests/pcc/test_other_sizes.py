@@ -8,12 +8,11 @@ The vocabulary is cut, because the sizes do not differ in it.
 from functools import lru_cache
 
 import pytest
-import torch
 
 from models.demos.qwen25_7b.reference.hf import random_weights
 from tests.families import cut, hf_model
 from tests.pcc.reference import Reference
-from tests.pcc.test_transformer import STEPS, Talk, assert_logits
+from tests.pcc.test_transformer import assert_hugging_faces_logits
 
 
 @lru_cache(maxsize=None)
@@ -27,13 +26,4 @@ def model_of(size: str) -> Reference:
 @pytest.mark.make_test_on("N150", "N300", "T3K")
 @pytest.mark.parametrize("model", ["0.5B", "1.5B", "3B"])
 def test_prompts_and_then_a_step_of_all_users(mesh_device, model):
-    assert_hugging_faces_logits(mesh_device, model)
-
-
-def assert_hugging_faces_logits(mesh_device, model: str) -> None:
-    reference = model_of(model)
-    talk = Talk(mesh_device, reference)
-    prompted = talk.prompts()
-    expected = torch.stack([reference.model(text[None]).logits[0, -1 - STEPS :] for text in talk.sequences], dim=1)
-    assert_logits(prompted, expected[0])
-    assert_logits(talk.step(0), expected[1])
+    assert_hugging_faces_logits(mesh_device, model_of(model), steps=1)

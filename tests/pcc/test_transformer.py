@@ -5,7 +5,6 @@ Size "tiny" is the whole small checkpoint.
 Size "7b" has two layers of the 7B's dims, the first with its K bias.
 """
 
-import pytest
 import torch
 
 from models.demos.qwen25_7b.config import BFP8
@@ -60,38 +59,23 @@ class Talk(Bench):
         inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
         return self.model.read_logits(self.model.forward_decode(inputs, self.caches)).float()[: len(PROMPTS)]
 
-
-@pytest.fixture(scope="module")
-def talk(mesh_device, reference):
-    return Talk(mesh_device, reference)
-
-
-@pytest.fixture(scope="module")
-def prompted(talk):
-    """Logits [users, vocab_size] after the prompts, which are now in the caches."""
-    return talk.prompts()
+    def expected(self) -> torch.Tensor:
+        """Hugging Face's logits [1 + STEPS, users, vocab_size] from each prompt's last token on."""
+        logits = [self.reference.model(text[None]).logits[0, -1 - STEPS :] for text in self.sequences]
+        return torch.stack(logits, dim=1)
 
 
-@pytest.fixture(scope="module")
-def expected(talk, reference):
-    """Hugging Face's logits [1 + STEPS, users, vocab_size] from each prompt's last token on."""
-    logits = [reference.model(text[None]).logits[0, -1 - STEPS :] for text in talk.sequences]
-    return torch.stack(logits, dim=1)
-
-
-def assert_logits(ours, theirs):
-    """Compare each user's logits without their mean.
+def assert_hugging_faces_logits(mesh_device, reference, recipe=BFP8, steps=STEPS) -> None:
+    """Compare each user's logits after the prompts and after each step, without their mean.
 
     A constant does not matter to logits, and a trained model's mean is far from zero.
     """
-    for user, its in zip(ours, theirs, strict=True):
-        assert_module([user - user.mean()], its - its.mean(), pcc=PCC, gain=GAIN)
+    talk = Talk(mesh_device, reference, recipe)
+    ours = [talk.prompts(), *map(talk.step, range(steps))]
+    for logits, expected in zip(ours, talk.expected()):
+        for user, its in zip(logits, expected, strict=True):
+            assert_module([user - user.mean()], its - its.mean(), pcc=PCC, gain=GAIN)
 
 
-def test_logits_after_prompts(prompted, expected):
-    assert_logits(prompted, expected[0])
-
-
-def test_logits_of_steps_after_prompts(talk, prompted, expected):
-    for step, theirs in enumerate(expected[1:]):
-        assert_logits(talk.step(step), theirs)
+def test_prompts_and_steps_after_them(mesh_device, reference):
+    assert_hugging_faces_logits(mesh_device, reference)

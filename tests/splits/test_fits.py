@@ -6,7 +6,7 @@ The whole 7B is allocated, 28 layers of zeros with their caches. On a golden mes
 
 import re
 from dataclasses import replace
-from functools import partial
+from typing import NamedTuple
 
 import pytest
 import ttnn
@@ -22,7 +22,7 @@ from models.demos.qwen25_7b.plans.memory_budget import memory_budget, smaller_si
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.plans.slices import WeightShard
-from models.demos.qwen25_7b.tt.attention import allocate_caches
+from models.demos.qwen25_7b.tt.attention import TtKVCache, allocate_caches
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import chip_of, dtype_of
@@ -41,6 +41,13 @@ def allocated(mesh_device) -> int:
     return view.num_banks * view.total_bytes_allocated_per_bank
 
 
+class Built(NamedTuple):
+    model: TtTransformer
+    caches: list[TtKVCache]
+    requested: list[WeightShard]  # by the model, with tensors of the checkpoint
+    bytes: int  # of a chip's DRAM, without the caches
+
+
 @pytest.fixture
 def build(mesh_device, host_alone, monkeypatch):
     """build(config, recipe, users, tokens): allocate a model of zeros, which are not sent, and its caches."""
@@ -48,14 +55,20 @@ def build(mesh_device, host_alone, monkeypatch):
     def to_device(host, device, *, memory_config):
         return ttnn.empty(host.shape, host.dtype, host.layout, device, memory_config)
 
-    def build(config, recipe, users, tokens):
-        zeros = partial(constant_shard, mesh_device=mesh_device, centered=config.centered_layers)
+    def build(config, recipe, users, tokens) -> Built:
+        requested, before = [], allocated(mesh_device)
+
+        def zeros(shard: WeightShard) -> ttnn.Tensor:
+            requested.append(shard)
+            return constant_shard(shard, mesh_device, config.centered_layers)
+
         with host_alone(), monkeypatch.context() as patched:
             patched.setattr(ttnn, "to_device", to_device)
             patched.setattr(ttnn, "zeros", ttnn.empty)
             model_config = TtModelConfig.make(mesh_device, config, recipe, min_slots=users, max_seq_len=tokens)
-            model = TtTransformer(mesh_device, zeros, model_config)
-            return model, allocate_caches(mesh_device, model_config, blocks_for(users, tokens, BLOCK), BLOCK)
+            model, taken = TtTransformer(mesh_device, zeros, model_config), allocated(mesh_device) - before
+            caches = allocate_caches(mesh_device, model_config, blocks_for(users, tokens, BLOCK), BLOCK)
+        return Built(model, caches, [shard for shard in requested if shard.slice.tensors], taken)
 
     return build
 
@@ -89,7 +102,7 @@ def test_the_budget_is_what_layers_take(mesh_device, recipe, build):
     config = replace(QWEN25_7B, num_hidden_layers=2)
     plan = ParallelPlan.make(config, mesh_device.get_num_devices())
     before = allocated(mesh_device)
-    model, caches = build(config, recipe, 7, 300)
+    model, caches, *_ = build(config, recipe, 7, 300)
     budget = budget_of(config, plan, recipe, 7, 300, chip_of(mesh_device))
     assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
     of_layers = [recipe.of_layer(i) for i in range(2)]
@@ -152,7 +165,7 @@ def test_persistent_l1_buffers_leave_prefill_one_contiguous_range(mesh_device, h
 def test_a_prefill_of_1024_rows_fits_l1(mesh_device, recipe, build, host_alone):
     """Buffers of matmuls clash neither with tensors above a hole nor with L1 that reduce-scatter keeps."""
     config, tokens = replace(QWEN25_7B, num_hidden_layers=2), 1024
-    model, caches = build(config, recipe, 1, tokens)
+    model, caches, *_ = build(config, recipe, 1, tokens)
     with host_alone():
         replica = Replica(model, caches, traced=False, users=1)
         batches = pack_prompts([Prompt(0, range(tokens), 0, range(replica.blocks))], model.max_prefill_rows, BLOCK)
@@ -181,35 +194,18 @@ MIXED = replace(PERFORMANCE, name="mixed", different=((1, BF16),))
         *(pytest.param(config, BFP8, id=name) for name, config in FAMILIES.items()),
     ],
 )
-def test_the_table_is_what_a_model_requests(mesh_device, model, recipe, host_alone):
+def test_the_table_is_what_a_model_requests(mesh_device, model, recipe, build):
     plan = ParallelPlan.make(model, mesh_device.shape[1])
-    requested, _ = made(mesh_device, model, recipe, host_alone)
+    requested = build(model, recipe, 1, CONTEXT).requested
     assert requested == ModelTable(model, plan, recipe, chip_of(mesh_device)).shards
 
 
 @pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K")  # as its shorter rows
 @pytest.mark.parametrize("model", [CONFIG, *FAMILIES.values()], ids=["7B", *FAMILIES])
-def test_a_layer_takes_the_planned_bytes(mesh_device, model, host_alone):
+def test_a_layer_takes_the_planned_bytes(mesh_device, model, build):
     """A bias that a plan forgets, or counts without need, is more than SPARE."""
     plan, chip = ParallelPlan.make(model, mesh_device.shape[1]), chip_of(mesh_device)
     models = [replace(model, num_hidden_layers=layers) for layers in (1, 2)]
-    one, two = (made(mesh_device, m, BFP8, host_alone)[1] for m in models)
+    one, two = (build(m, BFP8, 1, CONTEXT).bytes for m in models)
     planned = [weight_bytes(ModelTable(m, plan, BFP8, chip), CONTEXT) for m in models]
-    tables = CONTEXT * plan.kv_heads * model.head_dim * 2 if model.qkv_bias else 0  # no bias here has outliers
-    assert abs(planned[1] - planned[0] - tables - (two - one)) < SPARE
-
-
-def made(mesh_device, model, recipe, host_alone) -> tuple[list[WeightShard], int]:
-    """Make a model of zeros; return the shards that it requested, and the bytes of DRAM that a chip allocated."""
-    requested, before = [], allocated(mesh_device)
-
-    def build(shard: WeightShard) -> ttnn.Tensor:
-        requested.append(shard)
-        return constant_shard(shard, mesh_device, frozenset())
-
-    with host_alone():
-        config = TtModelConfig.make(mesh_device, model, recipe, min_slots=1, max_seq_len=CONTEXT)
-        transformer = TtTransformer(mesh_device, build, config)
-    taken = allocated(mesh_device) - before
-    del transformer
-    return [shard for shard in requested if shard.slice.tensors], taken
+    assert abs(planned[1] - planned[0] - (two - one)) < SPARE

@@ -44,33 +44,21 @@ def test_all_replicas_together_give_hugging_faces_text(replicas, prompts, tokeni
     assert answers == [greedy(hf, prompt, NEW_TOKENS, tokenizer.stop_ids) for prompt in prompts]
 
 
-def test_all_replicas_are_launched_before_the_first_is_read(replicas, prompts):
+def test_all_replicas_are_launched_before_the_first_is_read(replicas, prompts, monkeypatch):
     """Otherwise a machine with eight replicas would be as slow as with one."""
     order = []
 
-    class Watched(Replica):
-        def __init__(self, replica: Replica):  # the same model, inputs and trace
-            self.__dict__ = replica.__dict__
+    def watched(name: str):
+        real = getattr(Replica, name)
+        return lambda self, *work: (order.append(name), real(self, *work))[1]
 
-        def prefill(self, *work) -> None:
-            order.append("prefill")
-            super().prefill(*work)
-
-        def launch_decode(self, *mode) -> None:
-            order.append("launch_decode")
-            super().launch_decode(*mode)
-
-        def read_tokens(self) -> list[int]:
-            order.append("read_tokens")
-            return super().read_tokens()
-
-    watched = [Watched(replica) for replica in replicas]
-    prompts = prompts[: len(replicas)]  # one a replica, so one prefill batch a replica
-    for _ in Generator(watched).generate(prompts, 1):
-        pass
-    assert order == ["prefill"] * len(replicas) + ["read_tokens"] * len(replicas)
+    for name in ("prefill", "launch_decode", "read_tokens"):
+        monkeypatch.setattr(Replica, name, watched(name))
+    generator, count = Generator(replicas), len(replicas)
+    prompts = prompts[:count]  # one a replica, so one prefill batch a replica
+    generate(generator, prompts, 1)
+    assert order == ["prefill"] * count + ["read_tokens"] * count
     order.clear()
-    for _ in Generator(watched).generate(prompts, 2):
-        pass
-    Generator(watched).close()
-    assert order[2 * len(replicas) :] == ["launch_decode"] * len(replicas) + ["read_tokens"] * len(replicas)
+    generate(generator, prompts, 2)
+    generator.close()
+    assert order[2 * count :] == ["launch_decode"] * count + ["read_tokens"] * count

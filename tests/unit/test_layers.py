@@ -76,6 +76,11 @@ def test_nothing_imports_the_lab():
             assert LAB.name not in imported(file), file
 
 
+def test_only_the_golden_backend_imports_the_golden_mesh():
+    """The model, its plans and the server run on cards where golden_mesh is not installed."""
+    assert [file for file in FOLDER.rglob("*.py") if "golden_mesh" in imported(file)] == [FOLDER / "tt/mesh.py"]
+
+
 def test_prices_know_nothing_of_the_model():
     """But for its commands, which are the lab's."""
     for file in (LAB / "prices").glob("*.py"):
