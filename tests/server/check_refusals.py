@@ -55,6 +55,20 @@ REFUSED = [
     (CHAT, {"response_format": JSON, "structured_outputs": {"json": CITY}}, "leave out the other"),
     (RESPONSES, RESPONSES_TOOL | {"text": TEXT_JSON}, "leave out the other"),
     (MESSAGES, MESSAGES_TOOL | {"tool_choice": {"type": "any"}, "output_config": TEXT_JSON}, "leave out the other"),
+    *((RESPONSES, RESPONSES_TOOL | {"tool_choice": {"type": kind} | more}, kind) for kind, more in (
+        ("allowed_tools", {"mode": "required", "tools": [{"type": "function", "name": "f"}]}),
+        ("web_search_preview", {}),
+    )),
+    (RESPONSES, {"tools": [{"type": "web_search"}]}, "web_search"),
+    *((RESPONSES, {"input": [{"type": kind, "id": "x"} | more]}, kind) for kind, more in (
+        ("item_reference", {}), ("compaction", {"encrypted_content": "x"}),
+        ("web_search_call", {"status": "completed", "action": {"type": "search", "query": "x"}}),
+    )),
+    *((route, {name: 3}, name) for name in ("priority", "length_penalty") for route in (CHAT, TEXT)),
+    *((CHAT, {name: {"a": 1}}, name) for name in ("kv_transfer_params", "mm_processor_kwargs", "vllm_xargs")),
+    *((CHAT, {"structured_outputs": {"json": CITY} | option}, next(iter(option))) for option in (
+        {"whitespace_pattern": " "}, {"disable_any_whitespace": True}, {"disable_additional_properties": True},
+    )),
     (MESSAGES, {"tool_choice": {"type": "any"}}, "`tools` must be set"),
     (MESSAGES, {"tool_choice": {"type": "tool", "name": "f"}}, "`tools` must be set"),
     (MESSAGES, MESSAGES_TOOL | {"tool_choice": {"type": "tool", "name": "g"}}, "does not match"),

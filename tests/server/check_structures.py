@@ -25,6 +25,10 @@ SCHEMAS = [
         {"properties": {"a": STRING | {"minLength": -1}}, "required": ["a"]},
         {"properties": {"z": INTEGER}, "required": ["z"], "allOf": [OBJECT | A | {"required": ["a"]}]},
         {"properties": {"a": {"enum": ["x", 5], "type": "string"}}, "required": ["a"], "additionalProperties": False},
+        {"properties": {"a": {"enum": ["x"]}, "b": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}},
+            "required": ["a", "b"], "additionalProperties": False},
+        {"properties": {"a": {"$ref": "#/definitions/x"}}, "required": ["a"], "definitions": {"x": {"enum": ["x"]}}},
+        {"properties": {"a": {"$ref": "#/$defs/x"}}, "required": ["a"], "$defs": {"x": {"enum": ["y"]}}},
     )),
     *({"type": "array"} | more for more in (
         {"items": [INTEGER]}, {"uniqueItems": True}, {"contains": INTEGER},
@@ -47,7 +51,8 @@ SCHEMAS = [
     {"required": ["a"]}, {"minLength": 3}, {"uniqueItems": True}, {"multipleOf": 7}, {"not": INTEGER},
     {"allOf": [INTEGER, {"minimum": 3}]}, {"oneOf": [INTEGER, STRING]},
     {"oneOf": [INTEGER | {"minimum": 0}, INTEGER | {"maximum": 10}]}, {"if": INTEGER, "then": {"minimum": 3}},
-    {"enum": [1, "a", None, {"b": 2}]}, {"enum": [f"value {i}" for i in range(20_000)]},
+    {"enum": [1, "a", None, {"b": 2}]}, {"const": {"properties": 1}}, {},
+    {"enum": [f"value {i}" for i in range(20_000)]},
     {"anyOf": [OBJECT | {"properties": {f"{k}": INTEGER for k in range(60)}, "required": [f"{n}"]} for n in range(60)]},
     {"$ref": "#/$defs/x"}, {"$ref": "#"}, {"$ref": "#/$defs/x", "minimum": 3, "$defs": {"x": INTEGER}},
 ]  # fmt: skip
@@ -100,6 +105,8 @@ def structures(server: Server) -> str:
                 # vLLM drops a required call whose arguments are no object.
                 for text in filter(None, texts if choice["finish_reason"] != "length" else ()):
                     counts["kept"] += 1
-                    expect(Draft202012Validator(schema).is_valid(json.loads(text)), f"{option}: {text}")
+                    value = json.loads(text)
+                    expect(Draft202012Validator(schema).is_valid(value), f"{option}: {text}")
+                    expect(not calls or "type" in schema or isinstance(value, dict), f"arguments: {option}: {text}")
         server.expect_greedy(server.prompt(SHORT), server.ask(SHORT, CHAT))
     return f"each is kept or refused: {dict(sorted(counts.items()))}"

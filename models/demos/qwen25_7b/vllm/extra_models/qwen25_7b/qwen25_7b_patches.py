@@ -5,6 +5,7 @@ import logging
 import re
 from collections import defaultdict
 from functools import cache
+from hashlib import sha256
 from pkgutil import resolve_name
 from typing import Any, Callable
 
@@ -32,6 +33,9 @@ DEFAULTS = {key: field.get_default(call_default_factory=True) for r in ROUTES fo
 # What beam search does not keep.
 NO_BEAMS = {*SamplingParams.__struct_fields__, "response_format", "tool_choice"}
 NO_BEAMS -= {*"n max_tokens temperature ignore_eos include_stop_str_in_output".split()}
+# What nothing here reads.
+IGNORED = "kv_transfer_params media_io_kwargs mm_processor_kwargs previous_input_messages".split()
+IGNORED += "length_penalty priority vllm_xargs".split()  # but by options of the server or request
 # A refused request is one line of the log. vLLM answers these with 400, and logs a traceback.
 REFUSALS = ValueError, OverflowError, TemplateError
 for handler in logging.getLogger("vllm").handlers:
@@ -73,14 +77,21 @@ async def check(renderer: Any, params: SamplingParams) -> tuple:
 @around("vllm.renderers.online_renderer:OnlineRenderer", "preprocess_chat", "preprocess_completion")
 async def render_and_check(render, online, request, *args, **kwargs):
     """Before a stream begins, so that the answer to a request that is refused has its status."""
-    check_unread(request.model_extra or {}, DEFAULTS)
+    config = online.renderer.config
+    readers = {
+        "length_penalty": getattr(request, "use_beam_search", False),
+        "priority": config.scheduler_config.policy == "priority",
+        "vllm_xargs": config.model_config.logits_processors,
+    }
+    ignored = {name: getattr(request, name, None) for name in IGNORED if not readers.get(name)}
+    check_unread((request.model_extra or {}) | ignored, DEFAULTS)
     if not hasattr(request, "to_sampling_params"):
         return await render(online, request, *args, **kwargs)
     check_constraints(request)
     if getattr(getattr(getattr(request, "text", None), "format", None), "type", None) == "json_object":
         # vLLM reads this format of /v1/responses over
         request.text, request.structured_outputs = None, StructuredOutputsParams(json_object=True)
-    rendered, config = await render(online, request, *args, **kwargs), online.renderer.config
+    rendered = await render(online, request, *args, **kwargs)
     if getattr(request, "use_beam_search", False):
         unread = {name: getattr(request, name) for name in request.model_fields_set & NO_BEAMS}
         check_unread(unread, DEFAULTS, "use_beam_search: ")
@@ -90,6 +101,42 @@ async def render_and_check(render, online, request, *args, **kwargs):
     limits = config.model_config, config.speculative_config, config.structured_outputs_config
     params.verify(*limits, online.renderer.tokenizer)
     return rendered
+
+
+@around("vllm.tool_parsers.utils", "_get_tool_schema_from_name_and_params")
+def required_call(schema_of, name, params):
+    """References within a tool's parameters start there. vLLM keeps those to $defs, which tools may not share."""
+    digest = sha256(json.dumps([name, params]).encode()).hexdigest()
+    return schema_of(name, {"$id": f"tool:{digest}"} | arguments(params))
+
+
+resolve_name("vllm.tool_parsers.utils")._get_tool_schema_defs = lambda _tools: {}  # they stay with their tool
+
+
+@around("vllm.tool_parsers.abstract_tool_parser", "get_json_schema_from_tools")
+def call(schema_of, tool_choice, tools):
+    schema = schema_of(tool_choice, tools)
+    is_named = tool_choice is not None and not isinstance(tool_choice, str)
+    return arguments(schema) if is_named and tools else schema
+
+
+def arguments(params: dict | None) -> dict:
+    """The schema of a call's arguments. A tool may say nothing of them."""
+    return {"type": "object"} | (params or {"properties": {}})
+
+
+@around("vllm.entrypoints.openai.responses.utils", "_construct_message_from_response_item")
+def read_item(read, item, prev_msg=None):
+    """vLLM reads an assistant's first part of several, and leaves items of other kinds to the template."""
+    fields = item if isinstance(item, dict) else item.model_dump()
+    parts = fields.get("content")
+    if fields.get("role") == "assistant" and isinstance(parts, list):
+        texts = [part.get("text", part.get("refusal")) for part in parts]
+        item = item if None in texts else {"role": "assistant", "content": "".join(texts)}
+    message = read(item, prev_msg=prev_msg)
+    if message is not None and not (isinstance(message, dict) and "role" in message):
+        raise ValueError(f"vLLM does not read items of type {fields.get('type', 'item_reference')}: leave it out")
+    return message
 
 
 @around("vllm.v1.engine.async_llm:AsyncLLM", "generate")

@@ -16,6 +16,9 @@ LARGEST_FLOAT = 3.4e38  # its other tensors are float32
 HARMLESS = {*"metadata prompt_cache_key prompt_cache_retention request_id safety_identifier".split()}
 HARMLESS |= {*"service_tier store stream_options user".split()}
 
+# Of structured_outputs. llguidance has the server's.
+OUTPUT_OPTIONS = "disable_additional_properties", "disable_any_whitespace", "whitespace_pattern"
+
 
 class RequestCheck:
     """ASGI middleware. It passes a request on, or answers it with OpenAI's error object."""
@@ -79,11 +82,18 @@ def check_unread(given: Mapping[str, Any], defaults: Mapping[str, Any], by: str 
 
 
 def check_constraints(request: Any) -> None:
-    """ValueError: several constraints of the answer's form. request: before vLLM makes one of its tool_choice."""
+    """ValueError: several constraints of the answer's form, or one that is not read.
+
+    request: before vLLM makes a constraint of its tool_choice.
+    """
     form = getattr(request, "response_format", None) or getattr(getattr(request, "text", None), "format", None)
     outputs, choice = request.structured_outputs, getattr(request, "tool_choice", None)
     given = ["structured_outputs"] if outputs and not outputs.all_constraints_none() else []
     given += ["the response's format"] if form and form.type != "text" else []
     given += ["tool_choice"] if choice not in (None, "none", "auto") else []
+    check_unread({name: getattr(outputs, name, None) or None for name in OUTPUT_OPTIONS}, {})
+    for tool in (*(getattr(request, "tools", None) or ()), choice):
+        if getattr(tool, "type", "function") not in ("function", "namespace"):
+            raise ValueError(f"vLLM ignores tools of type {tool.type}: leave it out")
     if len(given) > 1:
         raise ValueError(f"vLLM keeps one of {' and '.join(given)}: leave out the other")

@@ -10,6 +10,10 @@ from vllm.v1 import structured_output
 from vllm.v1.structured_output import backend_guidance
 from vllm_tt_plugin.scheduler import TTScheduler
 
+# Keywords of JSON Schema: their values are no schemas, or map names to schemas.
+VALUES = {"const", "default", "enum", "examples"}
+MAPS = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
+
 
 class Grammar(backend_guidance.GuidanceGrammar):
     """After its end or an error llguidance allows the end of the answer alone, and vLLM takes any token."""
@@ -45,6 +49,20 @@ class Backend(backend_guidance.GuidanceBackend):
         return compiled
 
 
+def close_objects(schema: Any, is_map: bool = False) -> None:
+    """Let objects have their named properties alone. vLLM's also changes the values of const and enum."""
+    for part in schema if isinstance(schema, list) else ():
+        close_objects(part)
+    if not isinstance(schema, dict):
+        return
+    for key, part in schema.items():
+        if is_map or key not in VALUES:
+            close_objects(part, not is_map and key in MAPS)
+    if not is_map and ("properties" in schema or "patternProperties" in schema):
+        schema.setdefault("additionalProperties", False)
+
+
+backend_guidance._walk_json_for_additional_properties = close_objects
 backend_guidance.GuidanceGrammar = Grammar
 structured_output.GuidanceBackend = Backend
 scheduler_log = logging.getLogger("vllm.v1.core.sched.scheduler")
