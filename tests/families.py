@@ -12,11 +12,12 @@ from qwen25_7b_lab.perf import published_models
 from transformers import PreTrainedModel
 
 from models.demos.qwen25_7b.config import DecoderConfig
-from models.demos.qwen25_7b.config.rope import Llama3, rope_scaling_of
+from models.demos.qwen25_7b.config.rope import rope_scaling_of
 from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
-LLAMA3 = Llama3(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 = rope_scaling_of({"rope_scaling": LLAMA3 | {"original_max_position_embeddings": 64}})
 # of the card of Qwen2.5-7B-Instruct
 YARN = rope_scaling_of({"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}})
 # A logit of bfloat16 weights and activations is this far from float32's, in standard deviations of the logits.

@@ -13,7 +13,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply_rotary_pos_emb
 
 from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig, Recipe
-from models.demos.qwen25_7b.config.rope import Yarn
+from models.demos.qwen25_7b.config.rope import RopeScaling
 from models.demos.qwen25_7b.plans.rotary_pairs import centered_pairs, key_divisors, norm_divisors
 from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -127,7 +127,7 @@ class Reference:
         rope = self.config.centering_rope(i)
         divisors = torch.stack([key_divisors(head, rope) for head in k_bias])
         centered = torch.stack([centered_pairs(head, rope) for head in k_bias])
-        factor = self.config.rope_scaling.attention_factor if self.config.rope_scaling else 1.0
+        factor = self.model.model.rotary_emb.attention_scaling
         return (factor * k_bias * centered)[:, None], divisors[:, None]
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -177,7 +177,7 @@ class Reference:
         return result, [written[user] for user in range(len(x))]
 
 
-def stretched(reference: Reference, yarn: Yarn) -> Reference:
+def stretched(reference: Reference, yarn: RopeScaling) -> Reference:
     """Return the reference with a rotary embedding stretched by YaRN."""
     config = replace(reference.config, rope_scaling=yarn)
     parameters = {id(parameter): parameter for parameter in reference.model.parameters()}

@@ -110,7 +110,7 @@ def test_the_table_is_the_rotated_bias_less_the_bias_at_position_0(config):
     rotary = Qwen2RotaryEmbedding(hf_config(config)).double()
     at = torch.arange(positions)
     angles = (rotary.inv_freq.float() * at[:, None].float()).double().repeat(1, 2)
-    factor = config.rope_scaling.attention_factor if config.rope_scaling else 1.0
+    factor = rotary.attention_scaling
     wide = bias.double()[None, :, None].expand(-1, -1, positions, -1)
     rotated, _ = apply_rotary_pos_emb(wide, wide, *(factor * f(angles)[None] for f in (torch.cos, torch.sin)))
     right = rotated[0] - factor * bias.double()[:, None]

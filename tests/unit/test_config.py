@@ -82,7 +82,7 @@ REFUSED = [
     ({"rope_scaling": {"rope_type": "yarn"}}, ["yarn", "factor", "4.0"]),
     ({"rope_scaling": YARN | {"factor": "4"}}, ["factor", "'4'"]),
     ({"rope_scaling": YARN | {"factor": 0.5}}, ["factor", "0.5"]),
-    ({"rope_scaling": YARN | {"original_max_position_embeddings": -1}}, ["original_context", "-1"]),
+    ({"rope_scaling": YARN | {"original_max_position_embeddings": -1}}, ["original_max_position_embeddings", "-1"]),
     ({"quantization_config": {"quant_method": "gptq"}}, ["quantization_config", "unquantized"]),
     ({"rope_theta": None}, ["rope_theta", "got None"]),
     ({"hidden_size": None, "vocab_size": None}, ["vocab_size must be a positive integer, got None"]),

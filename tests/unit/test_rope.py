@@ -11,7 +11,7 @@ from transformers import Qwen2Config
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
 
 from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig
-from models.demos.qwen25_7b.config.rope import inverse_frequencies, rope_scaling_of
+from models.demos.qwen25_7b.config.rope import rope_scaling_of, rotary_frequencies
 from models.demos.qwen25_7b.plans.rotary_pairs import to_half_split
 from models.demos.qwen25_7b.tt.rotary import rotary_tables
 
@@ -52,8 +52,8 @@ def test_tables_are_transformers(scaling, head_dim):
 def test_angles_at_the_end_of_a_long_context_are_as_exact_as_bfloat16():
     """float32 rounds the product of position and frequency: less than a bfloat16 table rounds cos and sin."""
     config, positions = config_of(None), torch.tensor([32767, 131071])
-    frequencies = inverse_frequencies(config.head_dim, config.rope_theta, None).double()
-    angles = torch.outer(positions.double(), frequencies).repeat_interleave(2, dim=-1)
+    frequencies, _ = rotary_frequencies(config.head_dim, config.rope_theta, None)
+    angles = torch.outer(positions.double(), frequencies.double()).repeat_interleave(2, dim=-1)
     for table, function in zip(rotary_tables(config, 131072), (torch.cos, torch.sin)):
         assert (table[0, 0, positions] - function(angles)).abs().max() < 2e-3
 

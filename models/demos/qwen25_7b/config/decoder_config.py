@@ -11,7 +11,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 from ..errors import UserError, is_integer, is_positive, shown, warn_once
 from ..files import FileError, other_format, read_json
-from .rope import Rope, RopeError, RopeScaling, rope_scaling_of, theta_of
+from .rope import Rope, RopeScaling, rope_scaling_of, theta_of
 
 
 class ConfigError(UserError):
@@ -174,7 +174,7 @@ class DecoderConfig:
                 bos_token_id=fields.get("bos_token_id"),
                 eos_token_ids=tuple(token for token in ends if token is not None),
             )
-        except (ConfigError, RopeError) as error:
+        except UserError as error:
             raise ConfigError(f"{source}: {error}") from error
         for line in _unused(given, family):
             warn_once(f"{source}: {line}")

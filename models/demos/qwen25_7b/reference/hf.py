@@ -1,16 +1,14 @@
 """Hugging Face's model in float32 as the reference, and random weights with the 7B's outliers."""
 
 import math
-from dataclasses import asdict
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator
 
 import torch
 import transformers
 from transformers import PretrainedConfig, PreTrainedModel
 
 from ..config import DecoderConfig
-from ..config.rope import Llama3
 from ..weights.checkpoint import Checkpoint
 
 # config.json's names that DecoderConfig has, too
@@ -28,20 +26,12 @@ def hf_config(config: DecoderConfig) -> PretrainedConfig:
     """transformers' config of the model. sdpa: eager attention in low precision is no reference."""
     return getattr(transformers, config.architecture.replace("ForCausalLM", "Config"))(
         **{name: getattr(config, name) for name in SAME_FIELDS.split()},
-        rope_scaling=_rope_scaling(config),
+        rope_scaling=config.rope_scaling and dict(config.rope_scaling.fields),
         attention_bias=config.o_bias,
         sliding_window=None,
         eos_token_id=list(config.eos_token_ids) or None,
         attn_implementation="sdpa",
     )
-
-
-def _rope_scaling(config: DecoderConfig) -> Optional[dict]:
-    scaling = config.rope_scaling
-    if scaling is None or isinstance(scaling, Llama3):
-        return scaling and {"rope_type": "llama3"} | asdict(scaling)
-    fields = asdict(scaling)
-    return {"rope_type": "yarn", "original_max_position_embeddings": fields.pop("original_context")} | fields
 
 
 def random_weights(config: DecoderConfig, seed: int = 0) -> dict[str, torch.Tensor]:

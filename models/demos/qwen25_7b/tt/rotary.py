@@ -12,7 +12,7 @@ import ttnn
 from torch.nn.functional import pad
 
 from ..config import DecoderConfig
-from ..config.rope import inverse_frequencies
+from ..config.rope import rotary_frequencies
 from ..plans.grids import TILE
 from ..plans.model_table import LayerSpec, Weight
 from ..weights.model_weights import BuildShard
@@ -197,8 +197,8 @@ def centered_rows(config: DecoderConfig, bias: torch.Tensor, positions: int) -> 
     """
     heads, pairs = len(bias), config.head_width // 2
     bias = bias.double().view(heads, 1, pairs, 2)
-    angles = rotary_angles(config, positions).double()
-    size = config.rope_scaling.attention_factor if config.rope_scaling else 1.0
+    angles, size = rotary_angles(config, positions)
+    angles = angles.double()
     table = torch.zeros(heads, positions, pairs, 2, dtype=torch.bfloat16)
     for pair in bias.any(dim=-1).any(dim=0).flatten().nonzero().flatten().tolist():
         a, b = bias[..., pair, 0], bias[..., pair, 1]
@@ -215,16 +215,16 @@ def rotary_tables(config: DecoderConfig, positions: int) -> tuple[torch.Tensor, 
     Each frequency stands twice, once for each element of a pair. The arithmetic is float32, as in Hugging Face's tables
     and in the model's training.
     """
-    angles = rotary_angles(config, positions)
-    size = config.rope_scaling.attention_factor if config.rope_scaling else 1.0
+    angles, size = rotary_angles(config, positions)
     return tuple((f(angles) * size).repeat_interleave(2, dim=-1)[None, None] for f in (torch.cos, torch.sin))
 
 
-def rotary_angles(config: DecoderConfig, positions: int) -> torch.Tensor:
-    """[positions, head_width / 2] float32, in radians: position times the pair's frequency; 0 for pairs of zeros."""
-    frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+def rotary_angles(config: DecoderConfig, positions: int) -> tuple[torch.Tensor, float]:
+    """[positions, head_width / 2] float32, in radians: position times the pair's frequency; 0 for pairs of zeros. And
+    what cos and sin are multiplied by."""
+    frequencies, size = rotary_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
     frequencies = pad(frequencies, (0, config.head_width // 2 - len(frequencies)))
-    return torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
+    return torch.outer(torch.arange(positions, dtype=torch.float32), frequencies), size
 
 
 def transformation_matrix() -> torch.Tensor:
