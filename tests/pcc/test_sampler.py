@@ -9,8 +9,8 @@ import ttnn
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
 from models.demos.qwen25_7b.engine.sampling import TokenCounts, TokenTables, gumbel, penalize
-from models.demos.qwen25_7b.plans.model_table import PADDING_LOGIT
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.plans.transforms import PADDING_LOGIT
 from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED, SamplingControls
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import replicate, shard

@@ -7,11 +7,12 @@ from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import Chip
 from models.demos.qwen25_7b.plans.decode_plan import DecodeMatmul
-from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
+from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
 from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
 from models.demos.qwen25_7b.plans.memory_budget import cached_tile_bytes, memory_budget
-from models.demos.qwen25_7b.plans.model_table import ModelTable
+from models.demos.qwen25_7b.plans.model_table import LinearSpec, ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
+from models.demos.qwen25_7b.plans.slices import TensorRange
 
 from ..options import markdown
 from ..prices.collective_prices import Collective
@@ -31,10 +32,17 @@ class StepBytes:
 def step_bytes(table: ModelTable, users: int, position: int) -> StepBytes:
     """A step of `users` users, each with `position` tokens before the new one."""
     read = sum(times * linear.streamed_bytes for linear, times in table.step)
-    needed = sum(times * linear.unpadded_bytes for linear, times in table.step)
+    needed = sum(times * _own_bytes(linear) for linear, times in table.step)
     blocks = users * ceil_div(position + 1, TILE)
     tiles = blocks * table.parallel.kv_heads * (table.dims.head_width // TILE)
     return StepBytes(weights=read, padding=read - needed, cache=2 * tiles * cached_tile_bytes(table))
+
+
+def _own_bytes(linear: LinearSpec) -> int:
+    """Bytes of the model's own rows and columns on a chip, on average; a KV head counts on each of its chips."""
+    slices, group = linear.weight.slices, linear.group
+    own = sum(block.count for part in slices for block in part.blocks if isinstance(block, TensorRange))
+    return ceil_div(own, TILE * len(slices)) * ceil_div(slices[0].other, TILE) * TILE_BYTES[group.format]
 
 
 def splits_table() -> str:

@@ -5,10 +5,10 @@ rows. The packer, MemoryBudget, the L1 sums and perf read the same rows.
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import Callable, Optional
+from typing import Optional
 
 from ..config import DecoderConfig, Group, Recipe
 from ..errors import UserError
@@ -17,9 +17,7 @@ from .chip import Chip
 from .decode_plan import HALF_CORES, DecodeMatmul, gate_up_tiles, lm_head_shards
 from .grids import TILE, TILE_BYTES, ceil_div, most_even, residual_grid
 from .parallel_plan import ParallelPlan
-from .slices import Constant, HeadNorm, Norm, Projection, Table, TensorRange, WeightShard, WeightSlice
-
-PADDING_LOGIT = -1e30  # the logit of columns past the vocabulary: no sampler takes them
+from .slices import HeadNorm, Norm, Table, WeightShard, WeightSlice
 
 
 @dataclass(frozen=True)
@@ -43,22 +41,6 @@ class Weight:
     def shards(self) -> list[WeightShard]:
         return [WeightShard(weight_slice, self.format, self.tiled) for weight_slice in self.slices]
 
-    def narrow(self, first: int, count: int) -> "Weight":
-        """Return `count` of each chip's columns, or rows where those are split, from number `first`."""
-        return self._map(lambda weight_slice: weight_slice.narrow(first, count))
-
-    def padded(self, extent: int) -> "Weight":
-        """Pad each chip's slice with zeros to `extent` columns, or rows where those are split."""
-        return self._map(lambda weight_slice: weight_slice.padded(extent))
-
-    def concat(self, other: "Weight") -> "Weight":
-        """Append each chip's columns of the other weight."""
-        pairs = zip(self.slices, other.slices, strict=True)
-        return replace(self, slices=tuple(a.concat(b) for a, b in pairs))
-
-    def _map(self, change: Callable[[Projection], Projection]) -> "Weight":
-        return replace(self, slices=tuple(map(change, self.slices)))
-
 
 @dataclass(frozen=True)
 class LinearSpec:
@@ -67,7 +49,6 @@ class LinearSpec:
     name: str
     weight: Weight  # [in, out] a chip
     group: Group  # its format and fidelity
-    unpadded: tuple[int, int]  # rows and columns of the model's own; a KV head counts on each of its chips
     in_cores: int  # that hold x in decode
     out_cores: int  # the most that may hold y in decode
     chip: Chip
@@ -110,12 +91,6 @@ class LinearSpec:
 
     def _streamed(self, rows: int, format: str) -> int:
         return ceil_div(rows, TILE) * self.decode_matmul.bank_shard * self.chip.banks * TILE_BYTES[format]
-
-    @property
-    def unpadded_bytes(self) -> int:
-        """Bytes of the model's own rows and columns."""
-        rows, columns = self.unpadded
-        return ceil_div(rows, TILE) * ceil_div(columns, TILE) * TILE_BYTES[self.group.format]
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,24 +172,21 @@ class ModelTable:
     @cached_property
     def lm_head(self) -> tuple[LinearSpec, ...]:
         """[hidden, columns] of each shard. A bias gives columns past the vocabulary PADDING_LOGIT."""
-        config, group = self.dims, self.recipe.lm_head
-        weight = Weight(transforms.lm_head_weights(config, self.parallel), group.format)
-        pads = self.parallel.tp * self.parallel.vocab > config.vocab_size
-        bias = _padding_bias(weight) if pads else None
+        of_model, group = (self.dims, self.parallel), self.recipe.lm_head
+        pads = self.parallel.tp * self.parallel.vocab > self.dims.vocab_size
         widest = max(columns for _, columns in self.logits_shards)
         return tuple(
             LinearSpec(
-                f"LM head{', the rest' * (columns < widest)}",
-                weight.narrow(first, columns),
+                f"LM head{', the rest' * (shard[1] < widest)}",
+                Weight(transforms.lm_head_weights(*of_model, *shard), group.format),
                 group,
-                unpadded=(config.hidden_size, columns),
                 in_cores=self.layer(0).qkv.in_cores,
                 out_cores=self.chip.matmul_cores,
                 chip=self.chip,
-                bias=bias and bias.narrow(first, columns),
+                bias=Weight(transforms.lm_head_biases(*of_model, *shard)) if pads else None,
                 decode_only=True,
             )
-            for first, columns in self.logits_shards
+            for shard in self.logits_shards
         )
 
     @cached_property
@@ -245,19 +217,14 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
     of_model = prefix, config, parallel
     hidden, cores = config.hidden_size, chip.matmul_cores
     residual = residual_grid(hidden // TILE, chip.grid, parallel.tp).cores
-    qkv, q = parallel.qkv_width(config.head_width), parallel.q_width(config.head_width)
-    queries = config.num_attention_heads * config.head_width // parallel.tp  # without zero heads, a chip on average
     tiles, joined = gate_up_tiles(config, parallel, recipe, chip)
-    # Zero columns and rows that fill up a chip's shard add nothing: silu(0) * 0 meets zero rows of down.
-    mlp = tiles * TILE
 
-    def projection(name: str, group: Group) -> Weight:
-        return Weight(transforms.mlp_weights(prefix, name, config, parallel), group.format).padded(mlp)
+    def mlp(group: Group, in_cores: int, out_cores: int, *names: str) -> LinearSpec:
+        # Zero columns and rows that fill up a chip's shard add nothing: silu(0) * 0 meets zero rows of down.
+        weight = Weight(transforms.mlp_weights(prefix, names, config, parallel, tiles * TILE), group.format)
+        return LinearSpec(" + ".join(names), weight, group, in_cores, out_cores, chip)
 
-    def wide(name: str, weight: Weight, own: int, out_cores: int) -> LinearSpec:
-        return LinearSpec(name, weight, recipe.mlp_in, (hidden, own), residual, out_cores, chip)
-
-    gate, up = (projection(name, recipe.mlp_in) for name in ("gate", "up"))
+    parts = ((("gate", "up"), 2 * HALF_CORES),) if joined else ((("gate",), cores), (("up",), cores))
     q_norm, k_norm = (f"{prefix}self_attn.{name}_norm.weight" for name in "qk")
     return LayerSpec(
         config,
@@ -269,7 +236,6 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
             "QKV",
             Weight(transforms.qkv_slices("weight", *of_model, rope), recipe.attention.format),
             recipe.attention,
-            unpadded=(hidden, qkv - q + queries),
             in_cores=residual,
             out_cores=cores,
             chip=chip,
@@ -285,43 +251,17 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
             "O",
             Weight(transforms.o_weights(*of_model), recipe.attention.format),
             recipe.attention,
-            unpadded=(queries, hidden),
             in_cores=parallel.q_heads,  # nlp_concat_heads_decode lays one head onto a core
             out_cores=residual,
             chip=chip,
             bias=Weight(transforms.o_biases(*of_model)) if config.o_bias else None,
         ),
         post_attention_norm=_norm(f"{prefix}post_attention_layernorm.weight", config),
-        gate_up=(
-            (wide("gate + up", gate.concat(up), 2 * parallel.mlp, 2 * HALF_CORES),)
-            if joined
-            else (wide("gate", gate, parallel.mlp, cores), wide("up", up, parallel.mlp, cores))
-        ),
-        down=LinearSpec(
-            "down",
-            projection("down", recipe.mlp_out),
-            recipe.mlp_out,
-            unpadded=(parallel.mlp, hidden),
-            in_cores=most_even(tiles, cores),
-            out_cores=residual,
-            chip=chip,
-        ),
+        gate_up=tuple(mlp(recipe.mlp_in, residual, out_cores, *names) for names, out_cores in parts),
+        down=mlp(recipe.mlp_out, most_even(tiles, cores), residual, "down"),
     )
 
 
 def _norm(name: str, config: DecoderConfig) -> Weight:
     """[hidden / 32, 32]: rms_norm reads its weight as rows of a tile."""
     return Weight((Norm(name, config.hidden_size),), tiled=False)
-
-
-def _padding_bias(weight: Weight) -> Weight:
-    """[1, vocab] a chip: 0 for the vocabulary's columns, PADDING_LOGIT for the columns after them."""
-
-    def bias_of(weight_slice: Projection) -> Projection:
-        constants = tuple(
-            Constant(block.count, 0.0 if isinstance(block, TensorRange) else PADDING_LOGIT)
-            for block in weight_slice.blocks
-        )
-        return Projection(0, constants, other=1)
-
-    return Weight(tuple(map(bias_of, weight.slices)))

@@ -4,8 +4,8 @@ A slice describes a chip's bytes without reading them, so it can be printed, com
 one chip's tensor and nothing else. The memory of a load therefore does not grow with the model.
 """
 
-from dataclasses import dataclass, replace
-from typing import Callable, Iterator, Literal, Optional
+from dataclasses import dataclass
+from typing import Callable, Literal, Optional
 
 import torch
 
@@ -71,13 +71,9 @@ class Projection:
     other: int  # extent of the dim that is not split; 1 for a bias
 
     @property
-    def extent(self) -> int:
-        """Rows or columns of all blocks."""
-        return sum(block.count for block in self.blocks)
-
-    @property
     def shape(self) -> tuple[int, int]:
-        return (self.other, self.extent) if self.split_dim == 0 else (self.extent, self.other)
+        extent = sum(block.count for block in self.blocks)
+        return (self.other, extent) if self.split_dim == 0 else (extent, self.other)
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -97,21 +93,6 @@ class Projection:
             return {name: (extent,) for name, extent in extents.items()}
         sizes = {name: (extent, self.other) for name, extent in extents.items()}
         return sizes if self.split_dim == 0 else {name: size[::-1] for name, size in sizes.items()}
-
-    def narrow(self, first: int, count: int) -> "Projection":
-        """Return `count` of the rows or columns, from number `first`."""
-        return replace(self, blocks=tuple(_narrow(self.blocks, first, first + count)))
-
-    def padded(self, extent: int) -> "Projection":
-        """Add zeros after the last row or column, up to `extent`."""
-        missing = extent - self.extent
-        return replace(self, blocks=(*self.blocks, Constant(missing))) if missing else self
-
-    def concat(self, other: "Projection") -> "Projection":
-        """Append the rows or columns of `other`."""
-        same = (self.split_dim, self.other) == (other.split_dim, other.other)
-        assert same, "the slices do not fit together"
-        return replace(self, blocks=self.blocks + other.blocks)
 
     def read(self, tensor: ReadTensor) -> torch.Tensor:
         """Return [in, out] in the dtype of the first tensor. Makes one copy, and another of each range of inputs: torch
@@ -211,18 +192,3 @@ class WeightShard:
         if not self.tiled:
             return rows * columns * 2  # bfloat16, since block floats are tiled
         return ceil_div(rows, TILE) * ceil_div(columns, TILE) * TILE_BYTES[self.format]
-
-
-def _narrow(blocks: tuple[TensorRange | Constant, ...], first: int, last: int) -> Iterator[TensorRange | Constant]:
-    """Yield the parts of the blocks that lie in [first, last) of all their rows or columns."""
-    at = 0
-    for block in blocks:
-        begin, end = max(first, at), min(last, at + block.count)
-        if begin < end:
-            count, skipped = end - begin, begin - at
-            if isinstance(block, Constant):
-                yield replace(block, count=count)
-            else:
-                assert count == block.count or not block.pairs, "a head in rotary pairs is whole"
-                yield replace(block, first=block.first + skipped, count=count)
-        at += block.count

@@ -3,14 +3,18 @@
 A result has one slice a chip, in the order of the chips. `layer` is a layer's prefix, such as "model.layers.3.".
 """
 
-from typing import Iterable, Iterator, Literal, Optional
+from itertools import chain
+from typing import Iterable, Iterator, Literal, Optional, Sequence
 
 from ..config import DecoderConfig
 from ..config.rope import Rope
 from .parallel_plan import ParallelPlan
 from .slices import Constant, KeyScaling, Projection, TensorRange
 
+PADDING_LOGIT = -1e30  # the logit of columns past the vocabulary: no sampler takes them
+
 Slices = tuple[Projection, ...]
+Block = TensorRange | Constant
 
 
 def qkv_slices(
@@ -40,7 +44,7 @@ def qkv_slices(
         scaling = k_bias and KeyScaling(k_bias, h * size, rope=rope, part=part)
         return TensorRange(k, h * size, size, pairs=True, scaling=scaling)
 
-    def heads_of(chip: int) -> Iterator[TensorRange | Constant]:
+    def heads_of(chip: int) -> Iterator[Block]:
         q_heads, kv_heads = parallel.q_head_of[chip], parallel.kv_head_of[chip]
         yield from (Constant(size) if h is None else query(h) for h in q_heads)
         yield from (key(h) for h in kv_heads)
@@ -60,10 +64,9 @@ def centered_biases(layer: str, config: DecoderConfig, parallel: ParallelPlan, r
     return tuple(Projection(0, _in_width(config, map(key, heads)), 1) for heads in parallel.kv_head_of)
 
 
-def _in_width(config: DecoderConfig, heads: Iterable[TensorRange | Constant]) -> tuple[TensorRange | Constant, ...]:
+def _in_width(config: DecoderConfig, heads: Iterable[Block]) -> tuple[Block, ...]:
     """Each head, then zeros up to its columns on a chip."""
-    missing = config.head_width - config.head_dim
-    return tuple(block for head in heads for block in (head, *[Constant(missing)] * (missing > 0)))
+    return tuple(block for head in heads for block in _padded(head, config.head_width))
 
 
 def o_weights(layer: str, config: DecoderConfig, parallel: ParallelPlan) -> Slices:
@@ -73,7 +76,7 @@ def o_weights(layer: str, config: DecoderConfig, parallel: ParallelPlan) -> Slic
     """
     name, size = f"{layer}self_attn.o_proj.weight", config.head_dim
 
-    def rows(heads) -> tuple[TensorRange | Constant, ...]:
+    def rows(heads) -> tuple[Block, ...]:
         return _in_width(config, (Constant(size) if h is None else TensorRange(name, h * size, size) for h in heads))
 
     return tuple(Projection(1, rows(heads), config.hidden_size) for heads in parallel.q_head_of)
@@ -86,23 +89,40 @@ def o_biases(layer: str, config: DecoderConfig, parallel: ParallelPlan) -> Slice
     return tuple(Projection(0, (Constant(hidden) if chip else bias,), 1) for chip in range(parallel.tp))
 
 
-def mlp_weights(layer: str, name: str, config: DecoderConfig, parallel: ParallelPlan) -> Slices:
-    """gate and up: [hidden, mlp], zero columns after the model's last; down: [mlp, hidden], zero rows after it."""
-    split_dim, extent = int(name == "down"), config.intermediate_size
-    return _split(f"{layer}mlp.{name}_proj.weight", split_dim, extent, parallel.mlp, config.hidden_size, parallel.tp)
+def mlp_weights(layer: str, names: Sequence[str], config: DecoderConfig, parallel: ParallelPlan, stored: int) -> Slices:
+    """gate, up, or both side by side: [hidden, stored] each; down: [stored, hidden]. Zeros follow the model's own."""
+
+    def share(name: str, chip: int) -> tuple[Block, ...]:
+        first = chip * parallel.mlp
+        count = min(parallel.mlp, config.intermediate_size - first)
+        return _padded(TensorRange(f"{layer}mlp.{name}_proj.weight", first, count), stored)
+
+    return tuple(
+        Projection(int("down" in names), tuple(chain(*(share(name, chip) for name in names))), config.hidden_size)
+        for chip in range(parallel.tp)
+    )
 
 
-def lm_head_weights(config: DecoderConfig, parallel: ParallelPlan) -> Slices:
-    """[hidden, vocab], zero columns after the vocabulary. Column t of all chips' columns is token t."""
-    return _split("lm_head.weight", 0, config.vocab_size, parallel.vocab, config.hidden_size, parallel.tp)
+def lm_head_weights(config: DecoderConfig, parallel: ParallelPlan, first: int, columns: int) -> Slices:
+    """[hidden, columns] from each chip's column `first` on. Column t of all chips' columns is token t; zero columns
+    follow the vocabulary."""
+    tokens, hidden = _tokens(config, parallel, first, columns), config.hidden_size
+    return tuple(Projection(0, _padded(TensorRange("lm_head.weight", *own), columns), hidden) for own in tokens)
 
 
-def _split(name: str, split_dim: int, extent: int, share: int, other: int, tp: int) -> Slices:
-    """Split `extent` rows or columns over tp chips, `share` each. Zeros pad the last shares."""
-    slices = []
-    for chip in range(tp):
-        first = min(chip * share, extent)
-        count = min(share, extent - first)
-        blocks = (TensorRange(name, first, count),) if count else ()
-        slices.append(Projection(split_dim, blocks, other).padded(share))
-    return tuple(slices)
+def lm_head_biases(config: DecoderConfig, parallel: ParallelPlan, first: int, columns: int) -> Slices:
+    """[1, columns]: 0 for the columns of tokens, PADDING_LOGIT for the columns after them."""
+    tokens = _tokens(config, parallel, first, columns)
+    return tuple(Projection(0, _padded(Constant(count), columns, PADDING_LOGIT), 1) for _, count in tokens)
+
+
+def _tokens(config: DecoderConfig, parallel: ParallelPlan, first: int, columns: int) -> Iterator[tuple[int, int]]:
+    """The first token of each chip's columns, and how many of the columns are tokens'."""
+    for start in range(first, parallel.tp * parallel.vocab, parallel.vocab):
+        yield start, min(columns, config.vocab_size - start)
+
+
+def _padded(block: Block, extent: int, value: float = 0.0) -> tuple[Block, ...]:
+    """The block, then rows or columns of a value, `extent` in all. A block may have none, or less than none."""
+    blocks = block, Constant(extent - max(0, block.count), value)
+    return tuple(block for block in blocks if block.count > 0)
