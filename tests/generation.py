@@ -44,6 +44,6 @@ def generate(generator, prompts, new_tokens, **options) -> list[list[int]]:
 
 def sample(logits, params, key, position, *counts) -> int:
     """The token that the host samples from logits [vocab_size]. counts: a TokenCounts, or none."""
-    from models.demos.qwen25_7b.engine.sampling import LogitsRow, sample_rows  # here, since it imports ttnn
+    from models.demos.qwen25_7b.engine.sampling import NextToken, sample_tokens  # here, since it imports ttnn
 
-    return sample_rows([LogitsRow(logits, params, key, position, *counts)])[0]
+    return sample_tokens(logits[None], [NextToken(0, params, key, position, *counts)])[0]

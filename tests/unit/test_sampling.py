@@ -12,12 +12,12 @@ import torch
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
 from models.demos.qwen25_7b.engine.sampling import (
     SEEDS,
-    LogitsRow,
+    NextToken,
     TokenCounts,
     TokenTables,
     gumbel,
     penalize,
-    sample_rows,
+    sample_tokens,
     stream_key,
 )
 from models.demos.qwen25_7b.errors import UserError
@@ -170,8 +170,8 @@ def test_rows_get_the_tokens_of_the_plain_definition(shape, vocab):
     keys = [rng.randrange(1 << 64) for _ in range(rows)]
     positions = [rng.randrange(1 << 15) for _ in range(rows)]
     counts = [random_counts(rng, vocab) for _ in range(rows)]
-    requests = list(map(LogitsRow, logits, params, keys, positions, counts))
-    assert sample_rows(requests) == [reference(*request) for request in requests]
+    requests = list(map(NextToken, range(rows), params, keys, positions, counts))
+    assert sample_tokens(logits, requests) == list(map(reference, logits, params, keys, positions, counts))
 
 
 @pytest.mark.parametrize("top_k, top_p", [(0, 1.0), (0, 0.9), (20, 0.8), (0, 1e-6)])
@@ -190,8 +190,9 @@ def test_infinite_and_absent_logits(special, top_k, top_p):
     logits = logits.bfloat16()
     for temperature in (0.5, 1e-3):
         params = SamplingParams(temperature, top_k, top_p)
-        requests = [LogitsRow(row, params, 3, position) for position, row in enumerate(logits)]
-        assert sample_rows(requests) == [reference(*request) for request in requests]
+        requests = [NextToken(position, params, 3, position) for position in range(len(logits))]
+        right = [reference(row, params, 3, position, TokenCounts()) for position, row in enumerate(logits)]
+        assert sample_tokens(logits, requests) == right
 
 
 COLUMNS = 50

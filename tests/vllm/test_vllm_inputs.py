@@ -8,7 +8,7 @@ import torch
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.sampling import TokenCounts, gumbel
 from models.demos.qwen25_7b.tt.inputs import SamplingControls, penalty_factors
-from models.demos.qwen25_7b.vllm.inputs import slot_params
+from models.demos.qwen25_7b.vllm.inputs import tokens_to_sample
 from tests.generation import sample
 
 EXTREMES = dict(
@@ -34,23 +34,23 @@ class Columns:
 def test_any_number_becomes_parameters_that_the_chips_and_the_host_compute_with():
     """An exception would end the engine. A factor that is infinite in float32 gives NaN logits."""
     rows = list(product(*EXTREMES.values()))
-    params = slot_params(Columns(rows), len(rows), 64)
+    params = tokens_to_sample(Columns(rows), [1] * len(rows), 64)
     assert len(params) == len(rows) == 31500
-    assert [p.sampling.seed is None for p in params[:4]] == [True, True, False, False]
-    factors = torch.tensor([penalty_factors(p.sampling) for p in params], dtype=torch.float32)
+    assert [p.params.seed is None for p in params[:4]] == [True, True, False, False]
+    factors = torch.tensor([penalty_factors(p.params) for p in params], dtype=torch.float32)
     assert factors.isfinite().all()
-    assert SamplingControls.of([p.sampling for p in params[::4500]]).inverse_temperature.isfinite().all()
+    assert SamplingControls.of([p.params for p in params[::4500]]).inverse_temperature.isfinite().all()
     shuffled = torch.randperm(64, generator=torch.Generator().manual_seed(0))
     logits = torch.linspace(-30, 30, 64)[shuffled].bfloat16()
     counts = TokenCounts([3, 5], [7, 7, 9])
     for p in params[::50]:
-        assert 0 <= sample(logits, p.sampling, p.key, 5, counts) < 64
+        assert 0 <= sample(logits, p.params, p.key, 5, counts) < 64
     assert gumbel([p.key for p in params], [0] * len(params), 1).isfinite().all()
 
 
 def test_ordinary_numbers_are_unchanged():
-    (params,) = slot_params(Columns([(0.7, 20, 0.8, 1.05, 0.5, -0.5)]), 1, 64)
-    assert params.sampling == SamplingParams(
+    (token,) = tokens_to_sample(Columns([(0.7, 20, 0.8, 1.05, 0.5, -0.5)]), [1], 64)
+    assert token.params == SamplingParams(
         temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.05, presence_penalty=0.5,
         frequency_penalty=-0.5,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from ..text.request import check_request
 from .input_batch import InputBatch
 from .prefill_batch import PrefillBatch
 from .replica import Replica
-from .sampling import LogitsRow, TokenCounts, sample_rows
+from .sampling import sample_tokens
 from .scheduler import BlockPool, Scheduler, Sequence
 from .speculation import Draft, Speculation, SpeculationStats
 
@@ -63,8 +63,8 @@ class ReplicaEngine:
 
     def launch_prefill(self, batch: PrefillBatch) -> None:
         slots = self.scheduler.slots
-        self.input_batch.write_prefill(self.running, [slots[slot] for slot in batch.sampled_slots])
-        self.replica.prefill(batch, self.input_batch.sampling_mode(self.running))
+        mode = self.input_batch.write_prefill(self.running, [slots[slot] for slot in batch.sampled_slots])
+        self.replica.prefill(batch, mode)
         for chunk in batch.chunks:
             self.scheduler.launched(slots[chunk.prompt.slot], chunk.end)
 
@@ -84,18 +84,16 @@ class ReplicaEngine:
         read. Before new values are written for all slots, the steps in flight are read.
         """
         running = self.running
-        mode = self.input_batch.sampling_mode(running)
         on_host = any(map(self.input_batch.samples_on_host, running))
         ahead = 1 if self._speculation or on_host else STEPS_AHEAD
         while self.replica.in_flight < min(max_steps, ahead) and (self.input_batch.valid or not self.replica.in_flight):
             self._drafts = self._propose(running)
             if self._drafts:
                 grouped = self._speculation.grouped(running)
-                self.input_batch.write_drafts(self._drafts, grouped=grouped)
+                mode = self.input_batch.write_drafts(self._drafts, grouped=grouped)
                 self.replica.launch_verify(mode, grouped=grouped)
                 return
-            self.input_batch.write_step(running, self.replica.in_flight)
-            self.replica.launch_decode(mode)
+            self.replica.launch_decode(self.input_batch.write_step(running, self.replica.in_flight))
 
     def _propose(self, running: list[Sequence]) -> list[Draft]:
         """None beside penalties: the chips count tokens by slot, and drafts borrow slots."""
@@ -126,16 +124,11 @@ class ReplicaEngine:
         new_tokens |= {draft.sequence: draft.accept(sampled) for draft in self._drafts}
         on_host = list(filter(self.input_batch.samples_on_host, sequences))
         if on_host:
-            new_tokens |= zip(on_host, self._sample(on_host))
+            logits = self.replica.read_logits()
+            next_tokens = [s.next_token(s.slot, len(s.tokens), counted=True) for s in on_host]
+            new_tokens |= {s: [token] for s, token in zip(on_host, sample_tokens(logits, next_tokens))}
         for sequence in sequences:
             sequence.append(new_tokens[sequence])
-
-    def _sample(self, sequences: list[Sequence]) -> Iterator[list[int]]:
-        """Sample each sequence's next token on the host, from the logits of the newest launch."""
-        logits = self.replica.read_logits()
-        counts = [s.count_tokens() if s.params.penalized else TokenCounts() for s in sequences]
-        rows = [LogitsRow(logits[s.slot], s.params, s.key, len(s.tokens), c) for s, c in zip(sequences, counts)]
-        return ([token] for token in sample_rows(rows))
 
 
 class Generator:

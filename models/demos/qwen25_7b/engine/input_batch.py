@@ -21,7 +21,7 @@ from ..tt.inputs import (
 )
 from ..tt.placement import host_replicated, replicate
 from ..tt.transformer import TtTransformer
-from .sampling import SamplingMode, TokenCounts, TokenTables, gumbel, uniform
+from .sampling import NextToken, SamplingMode, TokenCounts, TokenTables, gumbel, uniform
 from .scheduler import Sequence
 from .speculation import Draft
 from .trace import Queues
@@ -132,20 +132,27 @@ class DeviceInputs:
         """noise: [32, CANDIDATES] for the next step; greedy slots have zeros."""
         self._queues.write([(host_replicated(noise[None, None], self.mesh_device, *FLOAT32), self.controls.noise)])
 
-    def write_noise_for(self, samples: Iterable[tuple[int, int, int]]) -> None:
-        """Write the noise of (slot, stream_key, position of the token to sample) for the parameters written last."""
-        samples = list(samples)
-        if samples:
+    def write_sampling(self, next_tokens: list[NextToken], *, new_counts: bool) -> SamplingMode:
+        """Write how the chips sample these tokens; other slots are greedy. Return the mode of the launch.
+
+        new_counts: slots have changed, so the chips count from the tokens' `counts` on.
+        """
+        params = [GREEDY] * self.slots
+        for t in next_tokens:
+            params[t.slot] = t.params
+        self.write_sampling_params(params)
+        penalized = {t.slot: t.counts for t in next_tokens if t.params.penalized}
+        if new_counts and penalized:
+            self.write_token_counts(penalized, occurrences=any(p.counts_answer for p in params))
+        full = [t for t in next_tokens if t.params.full]
+        ranked = [t for t in next_tokens if not (t.params.full or t.params.greedy)]
+        if full or ranked:
             noise = torch.zeros(MAX_USERS, CANDIDATES)
-            full = [sample for sample in samples if self._params[sample[0]].full]
-            ranked = [sample for sample in samples if not self._params[sample[0]].full]
-            if full:
-                slots, *of_tokens = zip(*full)
-                noise[list(slots), :UNIFORMS] = uniform(*of_tokens)
-            if ranked:
-                slots, *of_tokens = zip(*ranked)
-                noise[list(slots)] = gumbel(*of_tokens, CANDIDATES)
+            for tokens, columns, numbers in ((full, UNIFORMS, uniform), (ranked, CANDIDATES, gumbel)):
+                slots, keys, positions = ([getattr(t, name) for t in tokens] for name in ("slot", "key", "position"))
+                noise[slots, :columns] = numbers(keys, positions, columns)
             self.write_noise(noise)
+        return SamplingMode.of(params)
 
     def write_token_counts(self, counts: Mapping[int, TokenCounts], *, occurrences: bool) -> None:
         """counts: of all slots with a penalty. Steps keep them up to date from here on.
@@ -185,67 +192,51 @@ class InputBatch:
     def penalizes_on_device(self, sequence: Sequence) -> bool:
         return sequence.params.penalized and not self.samples_on_host(sequence)
 
-    def sampling_mode(self, sequences: Iterable[Sequence]) -> SamplingMode:
-        """How a launch samples for these sequences on the chips."""
-        return SamplingMode.of([sequence.params for sequence in sequences if not self.samples_on_host(sequence)])
-
-    def write_step(self, running: list[Sequence], in_flight: int) -> None:
-        """Prepare a decode step. in_flight: steps launched and not read before it."""
+    def write_step(self, running: list[Sequence], in_flight: int) -> SamplingMode:
+        """Prepare a decode step; return its mode. in_flight: steps launched and not read before it."""
         tokens = [0] * self._device.slots
         for sequence in running:
             tokens[sequence.slot] = sequence.tokens[-1]
-        if not self.valid:
+        changed, self.valid = not self.valid, True
+        if changed:
             positions = [INACTIVE] * self._device.slots
             blocks: list[list[int]] = [[] for _ in range(self._device.slots)]
             for sequence in running:
                 positions[sequence.slot] = len(sequence.tokens) - 1
                 blocks[sequence.slot] = sequence.blocks
-            tables = attention_tables(blocks, self._device.width)
-            self._write_params((sequence.slot, sequence) for sequence in running)
-            self._device.write_slots(tokens, positions, tables)
-            self._write_token_counts(running)
+            self._device.write_slots(tokens, positions, attention_tables(blocks, self._device.width))
         elif any(map(self.samples_on_host, running)):
             self._device.write_tokens(tokens)
-        self.valid = True
         # The step writes after those in flight and samples the token after what it writes.
-        self._write_noise((s.slot, s, len(s.tokens) + in_flight) for s in running)
+        return self._write_sampling(((s.slot, s, len(s.tokens) + in_flight) for s in running), new_counts=changed)
 
-    def write_prefill(self, running: list[Sequence], sampled: list[Sequence]) -> None:
-        """Prepare a prefill that samples the first new token of `sampled`."""
-        self._write_params((sequence.slot, sequence) for sequence in running)
-        self._write_noise((s.slot, s, len(s.tokens)) for s in sampled)
-        if any(map(self.penalizes_on_device, sampled)):
-            self._write_token_counts(running)
+    def write_prefill(self, running: list[Sequence], sampled: list[Sequence]) -> SamplingMode:
+        """Prepare a prefill that samples the first new token of `sampled`; return its mode."""
         self.valid = False  # the prefill's sampler writes a token for each of the 32 slots
+        if not sampled:
+            return SamplingMode.GREEDY
+        new_counts = any(map(self.penalizes_on_device, sampled))
+        return self._write_sampling(((s.slot, s, len(s.tokens)) for s in running), new_counts=new_counts)
 
-    def write_drafts(self, drafts: list[Draft], *, grouped: bool = False) -> None:
-        """Prepare a verify step (write_verify). The host says which tokens stay, so it writes all of the next step."""
+    def write_drafts(self, drafts: list[Draft], *, grouped: bool = False) -> SamplingMode:
+        """Prepare a verify step (write_verify); return its mode.
+
+        The host says which tokens stay, so it writes all of the next step.
+        """
         self._device.write_verify(drafts, grouped=grouped)
+        self.valid = False
         samples = [
             (slot, draft.sequence, len(draft.sequence.tokens) + i)
             for draft in drafts
             for i, slot in enumerate(draft.slots)
         ]
-        self._write_params((slot, sequence) for slot, sequence, _ in samples)
-        self._write_noise(samples)
-        self.valid = False
+        return self._write_sampling(samples, new_counts=False)
 
-    def _write_params(self, slots: Iterable[tuple[int, Sequence]]) -> None:
-        """Slots that the host samples are greedy on the chips."""
-        params: list[SamplingParams] = [GREEDY] * self._device.slots
-        for slot, sequence in slots:
-            if not self.samples_on_host(sequence):
-                params[slot] = sequence.params
-        self._device.write_sampling_params(params)
-
-    def _write_noise(self, slots: Iterable[tuple[int, Sequence, int]]) -> None:
-        self._device.write_noise_for(
-            (slot, sequence.key, position) for slot, sequence, position in slots if not sequence.params.greedy
-        )
-
-    def _write_token_counts(self, running: list[Sequence]) -> None:
-        penalized = list(filter(self.penalizes_on_device, running))
-        if penalized:
-            counts = {sequence.slot: sequence.count_tokens() for sequence in penalized}
-            occurrences = any(sequence.params.counts_answer for sequence in penalized)
-            self._device.write_token_counts(counts, occurrences=occurrences)
+    def _write_sampling(self, samples: Iterable[tuple[int, Sequence, int]], *, new_counts: bool) -> SamplingMode:
+        """samples: slot, sequence and position of each token. Slots that the host samples are greedy on the chips."""
+        on_chips = [
+            sequence.next_token(slot, position, counted=new_counts)
+            for slot, sequence, position in samples
+            if not self.samples_on_host(sequence)
+        ]
+        return self._device.write_sampling(on_chips, new_counts=new_counts)

@@ -16,7 +16,7 @@ import torch
 
 from ..config.sampling import CANDIDATES, SEEDS, SamplingParams
 from ..plans.parallel_plan import MAX_USERS
-from ..tt.inputs import MOST_COUNTED, NEVER, UNIFORMS, penalty_factors
+from ..tt.inputs import MOST_COUNTED, NEVER, penalty_factors
 
 # SplitMix64 (Steele, Lea and Flood, 2014): a step of the counter, and the mixing of its bits
 _STEP, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -55,10 +55,10 @@ def gumbel(keys: Sequence[int], positions: Sequence[int], count: int) -> torch.T
     return torch.from_numpy(_noise(_streams(keys, positions)[:, None], np.arange(count)))
 
 
-def uniform(keys: Sequence[int], positions: Sequence[int]) -> torch.Tensor:
-    """Return numbers [sequences, UNIFORMS] float32 above 0 and below 1, for TtFullSampler. Arguments: as gumbel's."""
+def uniform(keys: Sequence[int], positions: Sequence[int], count: int) -> torch.Tensor:
+    """Return numbers [sequences, count] float32 above 0 and below 1, for TtFullSampler. Arguments: as gumbel's."""
     streams = _streams(keys, positions)[:, None]
-    bits = _mixed(streams + np.arange(UNIFORMS).astype(np.uint64) * _STEP)
+    bits = _mixed(streams + np.arange(count).astype(np.uint64) * _STEP)
     numbers = ((bits >> np.uint64(41)) + 0.5) * 2.0**-23  # float32 has them exactly
     return torch.from_numpy(numbers.astype(np.float32))
 
@@ -116,27 +116,31 @@ class TokenTables:
                 self.counts[0, 0, slot, tokens] = times.clamp(max=MOST_COUNTED).bfloat16()
 
 
-class LogitsRow(NamedTuple):
-    """The logits of a sequence's next token, and how the token is sampled."""
+class NextToken(NamedTuple):
+    """A token to sample."""
 
-    logits: torch.Tensor  # [vocab_size] bfloat16
+    slot: int
     params: SamplingParams
-    key: int  # the sequence's stream_key
-    position: int  # the token's place in its sequence
-    counts: TokenCounts = TokenCounts()
+    key: int  # its sequence's stream_key
+    position: int  # in its sequence
+    counts: TokenCounts = TokenCounts()  # may be empty where the chips count
+    log_prob: bool = False  # whether vLLM wants its log-probability
 
 
-def sample_rows(rows: Sequence[LogitsRow]) -> list[int]:
-    """Each row's token as TtSampler samples it, for any top_k. Of equal logits the lowest token comes first."""
-    streams = _streams([row.key for row in rows], [row.position for row in rows])
+def sample_tokens(logits: torch.Tensor, next_tokens: Sequence[NextToken]) -> list[int]:
+    """Each token as TtSampler samples it, for any top_k. Of equal logits the lowest token comes first.
+
+    logits: [slots, vocab_size] bfloat16.
+    """
+    streams = _streams([t.key for t in next_tokens], [t.position for t in next_tokens])
     # One row at a time: a row fits the processor's cache.
-    return [_sample_row(row, streams[i : i + 1]) for i, row in enumerate(rows)]
+    return [_sample_token(logits[t.slot], t, streams[i : i + 1]) for i, t in enumerate(next_tokens)]
 
 
-def _sample_row(row: LogitsRow, stream: np.ndarray) -> int:
-    logits, params, _, _, counts = row
+def _sample_token(logits: torch.Tensor, next_token: NextToken, stream: np.ndarray) -> int:
+    params = next_token.params
     if params.penalized:
-        logits = penalize(logits, params, counts)
+        logits = penalize(logits, params, next_token.counts)
     logits = logits.bfloat16()  # as topk reads penalized logits on the chips
     if params.greedy:
         return int(logits.float().argmax())

@@ -16,7 +16,7 @@ import numpy as np
 from ..config.sampling import SamplingParams
 from ..plans.grids import ceil_div
 from .prefill_batch import WEIGHTS, PrefillBatch, Prompt, pack_prompts
-from .sampling import TokenCounts, stream_key
+from .sampling import NextToken, TokenCounts, stream_key
 
 
 @dataclass(eq=False)
@@ -41,10 +41,13 @@ class Sequence:
     def finished(self) -> bool:
         return self.remaining <= 0
 
-    def count_tokens(self) -> TokenCounts:
-        """Return the tokens so far, as penalties count them."""
-        ids = np.array(self.tokens, dtype=np.int32)
-        return TokenCounts(ids[: len(self.prompt)], ids[len(self.prompt) :])
+    def next_token(self, slot: int, position: int, *, counted: bool) -> NextToken:
+        """A token to sample. counted: with the tokens so far, if it has penalties."""
+        counts = TokenCounts()
+        if counted and self.params.penalized:
+            ids = np.array(self.tokens, dtype=np.int32)
+            counts = TokenCounts(ids[: len(self.prompt)], ids[len(self.prompt) :])
+        return NextToken(slot, self.params, self.key, position, counts)
 
     def append(self, tokens: list[int]) -> None:
         """Add sampled tokens up to the first stop token, which ends the sequence."""

@@ -4,16 +4,15 @@ It computes vLLM's steps on a Replica. At the start, startup.py refuses options 
 in a step, because an exception there ends the engine for every request.
 """
 
-from typing import Any, Iterable, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, Optional, Sequence
 
 import torch
 import ttnn
 
 from ..config import DecoderConfig
-from ..config.sampling import GREEDY
 from ..engine.prefill_batch import Prompt
 from ..engine.replica import Replica
-from ..engine.sampling import LogitsRow, SamplingMode, TokenCounts, log_prob, sample_rows
+from ..engine.sampling import NextToken, SamplingMode, TokenCounts, log_prob, sample_tokens
 from ..engine.trace import PendingRead, trace_region
 from ..errors import check_integer
 from ..plans.blocks import whole_chunks
@@ -26,19 +25,10 @@ from ..tt.placement import free_dram
 from ..tt.transformer import TtTransformer
 from ..weights.cache import open_checkpoint, packed_weights
 from . import startup
-from .inputs import DecodeState, SlotParams, own_tokens, slot_params, token_counts
+from .inputs import DecodeState, own_tokens, token_counts, tokens_to_sample
 
 # token ids [slots]; with their log-probabilities [slots]
 Sampled = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
-
-
-class NextToken(NamedTuple):
-    """A token to sample."""
-
-    slot: int
-    params: SlotParams
-    counts: TokenCounts  # empty where the chips count
-    position: int  # of the token in its sequence
 
 
 class QwenForCausalLM:
@@ -150,9 +140,9 @@ class QwenForCausalLM:
         ]
         next_tokens: list[NextToken] = []
         if sampling_params is not None:
-            params = slot_params(sampling_params, rows, self._vocab_size)
+            next_tokens = tokens_to_sample(sampling_params, list(map(len, own)), self._vocab_size)
             counts = [TokenCounts(ids[:length], ids[length:]) for ids, length in zip(own, self.prompt_lengths)]
-            next_tokens = [NextToken(*row) for row in zip(range(rows), params, counts, map(len, own))]
+            next_tokens = [t._replace(counts=counts[t.slot]) for t in next_tokens]
         mode = self._write_sampling(next_tokens, new_counts=True)
         logits = torch.zeros(rows, 1, self._vocab_size)
         ids, log_probs = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows)
@@ -193,23 +183,18 @@ class QwenForCausalLM:
             self.replica.read_tokens()
             self._state.invalidate()
             return self.replica.read_logits()[: self.sequences].float()[:, None]
-        params = slot_params(sampling_params, self.sequences, self._vocab_size)
+        next_tokens = tokens_to_sample(sampling_params, [position + 1 for position in positions], self._vocab_size)
         new_counts = self._state.from_host
-        counts = [TokenCounts()] * self.sequences
         # Between two changes of the batch the chips count, so a step's work does not grow with the sequences.
-        if new_counts or any(p.on_host and p.sampling.penalized for p in params):
+        if new_counts or any(_on_host(t) and t.params.penalized for t in next_tokens):
             counts = token_counts(prompt_tokens, output_tokens, self.sequences)
-        next_tokens = [
-            NextToken(slot, params[slot], counts[slot], position + 1)
-            for slot, position in enumerate(positions)
-            if position >= 0
-        ]
+            next_tokens = [t._replace(counts=counts[t.slot]) for t in next_tokens]
         self.replica.launch_decode(self._write_sampling(next_tokens, new_counts=new_counts))
-        if not any(next_token.params.reads_logits for next_token in next_tokens):
+        if not any(_on_host(t) or t.log_prob for t in next_tokens):
             return self.replica.pop_pending()
         ids, log_probs = torch.zeros(self.sequences, dtype=torch.int32), torch.zeros(self.sequences)
         self._read_sampled(next_tokens, ids, log_probs)
-        if any(next_token.params.on_host for next_token in next_tokens):
+        if any(map(_on_host, next_tokens)):
             self._state.tokens = ids.tolist()
         return _with_log_probs(next_tokens, ids, log_probs)
 
@@ -230,40 +215,26 @@ class QwenForCausalLM:
     # ---- sampling
 
     def _write_sampling(self, next_tokens: Sequence[NextToken], *, new_counts: bool) -> SamplingMode:
-        """Write sampling parameters, noise and, with `new_counts`, the counts from which the chips go on.
-
-        Slots that the host samples are greedy on the chips. Returns how the launch samples.
-        """
-        on_chips = [next_token for next_token in next_tokens if not next_token.params.on_host]
-        params = [GREEDY] * self.sequences
-        for next_token in on_chips:
-            params[next_token.slot] = next_token.params.sampling
-        inputs = self.replica.inputs
-        penalized = {d.slot: d.counts for d in on_chips if d.params.sampling.penalized}
-        if new_counts and penalized:
-            occurrences = any(d.params.sampling.counts_answer for d in on_chips)
-            inputs.write_token_counts(penalized, occurrences=occurrences)
-        inputs.write_sampling_params(params)
-        inputs.write_noise_for((d.slot, d.params.key, d.position) for d in on_chips if not d.params.sampling.greedy)
-        return SamplingMode.of(params)
+        """DeviceInputs.write_sampling. Slots that the host samples are greedy on the chips."""
+        on_chips = [t for t in next_tokens if not _on_host(t)]
+        return self.replica.inputs.write_sampling(on_chips, new_counts=new_counts)
 
     def _read_sampled(self, next_tokens: Sequence[NextToken], ids: torch.Tensor, log_probs: torch.Tensor) -> None:
         """Wait for the newest launch; write the tokens and log-probabilities at their slots."""
         tokens = self.replica.read_tokens()
-        logits = self.replica.read_logits() if any(d.params.reads_logits for d in next_tokens) else None
-        rows = {
-            slot: LogitsRow(logits[slot], params.sampling, params.key, position, counts)
-            for slot, params, counts, position in next_tokens
-            if params.on_host
-        }
-        if rows:
-            for slot, token in zip(rows, sample_rows(list(rows.values()))):
-                tokens[slot] = token
-        for slot, params, _, _ in next_tokens:
-            ids[slot] = tokens[slot]
-            if params.log_prob:
-                log_probs[slot] = log_prob(logits[slot], tokens[slot])
+        logits = self.replica.read_logits() if any(_on_host(t) or t.log_prob for t in next_tokens) else None
+        if on_host := list(filter(_on_host, next_tokens)):
+            for t, token in zip(on_host, sample_tokens(logits, on_host)):
+                tokens[t.slot] = token
+        for t in next_tokens:
+            ids[t.slot] = tokens[t.slot]
+            if t.log_prob:
+                log_probs[t.slot] = log_prob(logits[t.slot], tokens[t.slot])
+
+
+def _on_host(next_token: NextToken) -> bool:
+    return not next_token.params.on_device
 
 
 def _with_log_probs(next_tokens: Iterable[NextToken], ids: torch.Tensor, log_probs: torch.Tensor) -> Sampled:
-    return (ids, log_probs) if any(next_token.params.log_prob for next_token in next_tokens) else ids
+    return (ids, log_probs) if any(t.log_prob for t in next_tokens) else ids

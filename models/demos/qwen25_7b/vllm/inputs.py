@@ -2,41 +2,35 @@
 
 from functools import lru_cache
 from math import isnan
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import numpy as np
 import torch
 
-from ..config.sampling import COLDEST, GREEDY, LARGEST_PENALTY, SEEDS, SMALLEST_FACTOR, SamplingParams
+from ..config.sampling import COLDEST, LARGEST_PENALTY, SEEDS, SMALLEST_FACTOR, SamplingParams
 from ..engine.replica import Replica
-from ..engine.sampling import TokenCounts, stream_key
+from ..engine.sampling import NextToken, TokenCounts, stream_key
 from ..plans.grids import ceil_div
 
 _FIELDS = "temperature top_k top_p repetition_penalty presence_penalty frequency_penalty seed enable_log_probs".split()
 HOTTEST = 1e6  # a temperature above flattens the float32 softmax no further
 
 
-class SlotParams(NamedTuple):
-    """How a slot's next token is sampled. key: the stream_key of its seed."""
+def tokens_to_sample(params: Any, positions: Sequence[int], vocab_size: int) -> list[NextToken]:
+    """The next token of each slot, without counts. positions: of these tokens; 0 for a slot without a sequence.
 
-    sampling: SamplingParams = GREEDY
-    key: int = 0
-    log_prob: bool = False  # vLLM's raw_logprobs: of the logits before temperature and penalties
-
-    @property
-    def on_host(self) -> bool:
-        return not self.sampling.on_device
-
-    @property
-    def reads_logits(self) -> bool:
-        return self.on_host or self.log_prob
-
-
-def slot_params(params: Any, slots: int, vocab_size: int) -> list[SlotParams]:
-    """params: the plugin's TTSamplingParams; a field is a list of `slots` or more values."""
-    rows = zip(range(slots), *(getattr(params, name) for name in _FIELDS))
-    found = [(_sampling_params(*numbers, vocab_size), log_prob) for _, *numbers, log_prob in rows]
-    return [SlotParams(sampling, stream_key(sampling.seed), bool(log_prob)) for sampling, log_prob in found]
+    params: the plugin's TTSamplingParams; a field is a list of as many values or more.
+    """
+    rows = enumerate(zip(positions, *(getattr(params, name) for name in _FIELDS)))
+    found = [
+        (slot, _sampling_params(*numbers, vocab_size), position, bool(log_prob))
+        for slot, (position, *numbers, log_prob) in rows
+        if position > 0
+    ]
+    return [
+        NextToken(slot, sampling, stream_key(sampling.seed), position, log_prob=log_prob)
+        for slot, sampling, position, log_prob in found
+    ]
 
 
 @lru_cache(maxsize=1024)  # a request has the same values in each of its steps
