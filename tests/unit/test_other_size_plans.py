@@ -17,7 +17,7 @@ from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import SEMAPHORES, DecodeLayout
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid
-from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
+from models.demos.qwen25_7b.plans.l1 import decode_ops, placed, prefill_ops
 from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget
 from models.demos.qwen25_7b.plans.model_table import ModelTable
@@ -49,7 +49,7 @@ def plans_of(model, tp, grid, recipe) -> tuple[ModelTable, DecodeLayout]:
 def test_a_size_on_a_split_is_planned(model, tp, grid, recipe):
     table, decode = plans_of(model, tp, grid, recipe)
     check_decode(table, decode)
-    footprints = decode_footprints(table.layer(0), decode)
+    footprints = placed(decode_ops(table.layer(0), decode))
     assert max(footprint.bytes for footprint in footprints) <= decode.layer_l1
     normed = table.dims.hidden_size // TILE // decode.residual.cores
     has_buffers = decode.all_reduce.method == "all_reduce_async"
@@ -60,7 +60,7 @@ def test_a_size_on_a_split_is_planned(model, tp, grid, recipe):
     assert rows >= 128, "weights would be read for every few tokens"
     while rows >= TILE:
         whole = fit_prefill(table.layer(0), rows, decode.layer_l1)
-        assert max(op.bytes for cached in (False, True) for op in prefill_footprints(whole, cached)) <= decode.layer_l1
+        assert max(op.bytes for cached in (False, True) for op in placed(prefill_ops(whole, cached))) <= decode.layer_l1
         rows //= 2
 
 

@@ -24,7 +24,7 @@ from models.demos.qwen25_7b.plans.blocks import (
 from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import MAX_LM_HEAD_SHARD, DecodeLayout, DecodeMatmul, lm_head_shards
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div, padded_rows, residual_grid
-from models.demos.qwen25_7b.plans.l1 import prefill_footprints
+from models.demos.qwen25_7b.plans.l1 import placed, prefill_ops
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, fit_prefill, max_prefill_rows
@@ -113,7 +113,7 @@ def test_prefill_plans_divide_and_fit(config, chip, tp, recipe):
         for shard, matmul in blocks:
             assert shard % matmul.in0_block_w == 0, "a block of K crosses a core's border"
         assert (
-            max(op.bytes for cached in (False, True) for op in prefill_footprints(whole, cached)) <= layer_l1 < chip.l1
+            max(op.bytes for cached in (False, True) for op in placed(prefill_ops(whole, cached))) <= layer_l1 < chip.l1
         )
         rows *= 2
 

@@ -11,7 +11,7 @@ from models.demos.qwen25_7b.config import DecoderConfig, Recipe
 from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.plans.grids import padded_rows
-from models.demos.qwen25_7b.plans.l1 import ATTENTION, CUT, PRODUCT, OpFootprint, decode_footprints, prefill_footprints
+from models.demos.qwen25_7b.plans.l1 import ATTENTION, CUT, PRODUCT, OpFootprint, decode_ops, placed, prefill_ops
 
 from ..options import markdown
 from .capture import CONTEXT, LAYER, graph_of, one_layer_of_each_kind
@@ -75,7 +75,7 @@ def map_step(mesh_device: ttnn.MeshDevice, config: DecoderConfig, recipe: Recipe
     one = replace(config, num_hidden_layers=1)
     with one_layer_of_each_kind(mesh_device, one, recipe, users, CONTEXT) as replica:
         model = replica.model
-        footprints = decode_footprints(model.model_config.layer(0), model.model_config.decode)
+        footprints = placed(decode_ops(model.model_config.layer(0), model.model_config.decode))
         return _map(replica, f"a step of {users} users", list(footprints), replica.launch_decode)
 
 
@@ -89,7 +89,7 @@ def map_prefill(
     one = replace(config, num_hidden_layers=1)
     with one_layer_of_each_kind(mesh_device, one, recipe, 1, 2 * rows) as replica:
         fitting = min(padded_rows(rows), replica.model.max_prefill_rows)
-        footprints = list(prefill_footprints(replica.model.model_config.prefill_plans(fitting)[0], cached_prefix))
+        footprints = list(placed(prefill_ops(replica.model.model_config.prefill_plans(fitting)[0], cached_prefix)))
         prompt = Prompt(0, range(2 * fitting), 0, range(replica.blocks))
         first = fitting if cached_prefix else 0
         chunk = PrefillChunk(prompt, first, first, first + fitting)

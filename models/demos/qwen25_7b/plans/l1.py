@@ -53,15 +53,11 @@ def placed(ops: Iterable[Op]) -> Iterator[OpFootprint]:
         yield OpFootprint(op, tensors, buffers, lowest - sum(alive.values()))
 
 
-def decode_footprints(layer: LayerSpec, decode: DecodeLayout) -> Iterator[OpFootprint]:
-    """The footprint of each op of a layer in a decode step.
+def decode_ops(layer: LayerSpec, decode: DecodeLayout) -> Iterator[Op]:
+    """The ops of a layer in a decode step. UserError if a matmul has no plan.
 
-    Only the matmuls' circular buffers are counted; they are the largest. UserError if a matmul has no plan.
+    Only the matmuls' circular buffers are counted; they are the largest.
     """
-    return placed(_decode_ops(layer, decode))
-
-
-def _decode_ops(layer: LayerSpec, decode: DecodeLayout) -> Iterator[Op]:
     config, hidden, head = layer.dims, layer.dims.hidden_size // TILE, layer.dims.head_width
     head_tiles, cores, grid = ceil_div(head, TILE), decode.residual.cores, decode.grid.cores
     qkv, o, gate, *_, down = (linear.decode_matmul for linear in layer.linears)
@@ -128,15 +124,11 @@ def _decode_ops(layer: LayerSpec, decode: DecodeLayout) -> Iterator[Op]:
     yield from all_reduce(partial_sum)
 
 
-def prefill_footprints(plan: PrefillPlan, cached_prefix: bool) -> Iterator[OpFootprint]:
-    """The footprint of each op of a layer in a prefill batch of whole prompts, or of chunks after what is cached.
+def prefill_ops(plan: PrefillPlan, cached_prefix: bool) -> Iterator[Op]:
+    """The ops of a layer in a prefill batch of whole prompts, or of chunks after what is cached.
 
     A cache in 8 bits takes copies of k and v.
     """
-    return placed(_prefill_ops(plan, cached_prefix))
-
-
-def _prefill_ops(plan: PrefillPlan, cached_prefix: bool) -> Iterator[Op]:
     layer = plan.layer
     config, parallel, kv_format = layer.dims, layer.parallel, layer.recipe.kv_cache
     head_dim, hidden, chips = config.head_width, config.hidden_size, parallel.tp

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import Iterable, Optional
 
 from ..errors import UserError
 from .blocks import BLOCKS, MAX_K_CHUNK
 from .decode_plan import DecodeLayout
 from .grids import TILE, Grid, ceil_div, divisors
-from .l1 import ATTENTION, CUT, DOWN, GATE, O_PROJ, PRODUCT, QKV, UP, decode_footprints, prefill_footprints
+from .l1 import ATTENTION, CUT, DOWN, GATE, O_PROJ, PRODUCT, QKV, UP, decode_ops, placed, prefill_ops
 from .model_table import LayerSpec, LinearSpec, ModelTable
 from .prefill_plan import PrefillMatmul, PrefillPlan, chunk_step, prefill_matmuls
 
@@ -37,7 +38,7 @@ def check_decode(table: ModelTable, decode: DecodeLayout) -> None:
             "use more chips a replica (tp)"
         )
     for layer, _ in table.kinds:
-        fullest = max(decode_footprints(layer, decode), key=lambda footprint: footprint.bytes)
+        fullest = max(placed(decode_ops(layer, decode)), key=lambda footprint: footprint.bytes)
         if fullest.bytes > decode.layer_l1:
             raise UserError(
                 f"decode with tp {tp}: {fullest.op} takes {fullest.bytes:,} bytes of a core's L1, {decode.layer_l1:,} "
@@ -85,8 +86,8 @@ def first_fitting(plans: Iterable[PrefillPlan], layer_l1: int, *ops: str) -> Pre
     """The first plan with footprints of `ops` that fit L1; default: of all ops."""
     least, plan = None, None
     for plan in plans:
-        footprints = (f for cached in (False, True) for f in prefill_footprints(plan, cached) if not ops or f.op in ops)
-        larger = next((footprint for footprint in footprints if footprint.bytes > layer_l1), None)
+        footprints = chain(*(placed(prefill_ops(plan, cached)) for cached in (False, True)))
+        larger = next((f for f in footprints if f.bytes > layer_l1 and (not ops or f.op in ops)), None)
         if larger is None:
             return plan
         least = min(least or larger, larger, key=lambda footprint: footprint.bytes)

@@ -84,18 +84,12 @@ def _left(k_bias: torch.Tensor, rope: Optional[Rope]) -> torch.Tensor:
     return norms * 2 * halves.sin().to(norms.dtype)
 
 
-def scale_key(rows: torch.Tensor, divisors: torch.Tensor) -> torch.Tensor:
-    """Divide one key head's rows of Wk, or elements of its bias, [head_dim, ...] by its divisors [head_dim]."""
-    return _scale(rows, 1 / divisors)
+def scale(rows: torch.Tensor, divisors: torch.Tensor, *, queries: bool) -> torch.Tensor:
+    """Divide a key head's rows of Wk, or elements of its bias, [head_dim, ...] by its divisors [head_dim].
 
-
-def scale_query(rows: torch.Tensor, divisors: torch.Tensor) -> torch.Tensor:
-    """Multiply the rows of a query head that attends to the key head by the key's divisors [head_dim]."""
-    return _scale(rows, divisors)
-
-
-def _scale(rows: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Return the product in the dtype of `rows`."""
+    queries: multiply instead, the rows of a query head that attends to the key head. In the dtype of `rows`.
+    """
+    factors = divisors if queries else 1 / divisors
     if (factors == 1).all():
         return rows
     return (_to_compute_dtype(rows) * factors.view(-1, *[1] * (rows.dim() - 1))).to(rows.dtype)

@@ -11,7 +11,7 @@ import torch
 
 from ..config.rope import Rope
 from .grids import TILE, TILE_BYTES, ceil_div
-from .rotary_pairs import centered_pairs, key_divisors, norm_divisors, scale_key, scale_query, to_interleaved
+from .rotary_pairs import centered_pairs, key_divisors, norm_divisors, scale, to_interleaved
 
 # Part of the name of every folder of packed weights. Raise it when `read` gives other values for the same slice
 # (tests/unit/test_slices.py notices), or when the fields of a slice change.
@@ -36,8 +36,7 @@ class KeyScaling:
         if self.part is not None:
             unread = centered_pairs(k_bias, self.rope) ^ (self.part == "centered")
             values = values.masked_fill(unread.view(-1, *[1] * (values.dim() - 1)), 0)
-        scale = scale_query if self.queries else scale_key
-        return scale(values, key_divisors(k_bias, self.rope))
+        return scale(values, key_divisors(k_bias, self.rope), queries=self.queries)
 
 
 @dataclass(frozen=True)
@@ -170,8 +169,8 @@ class HeadNorm:
 
     def read(self, tensor: ReadTensor) -> torch.Tensor:
         divisors = norm_divisors(tensor(self.k_norm))
-        scale = scale_key if self.tensor == self.k_norm else scale_query
-        return to_interleaved(scale(tensor(self.tensor), divisors)).reshape(self.shape)
+        scaled = scale(tensor(self.tensor), divisors, queries=self.tensor != self.k_norm)
+        return to_interleaved(scaled).reshape(self.shape)
 
 
 WeightSlice = Projection | Table | Norm | HeadNorm
