@@ -69,7 +69,7 @@ def test_a_step_of_users_at_different_positions(world):
 
 def assert_step(world: AttentionBench, positions: tuple[int, ...]):
     case, chips = world.step(0, positions)
-    assert_exact(world, chips, case.expected, 0 if world.plan.exact_decode_attention else APPROXIMATE)
+    assert_exact(world, chips, case.expected, 0 if world.has_exact_exp else APPROXIMATE)
 
 
 @pytest.mark.parametrize("users, lengths, start", [([3], [100], 0), ([5, 0], [64, 40], 384)], ids=["prompt", "chunks"])

@@ -19,7 +19,7 @@ from ..tt.inputs import (
     VerifyInputs,
     token_row,
 )
-from ..tt.placement import host_replicated, replicate
+from ..tt.placement import host_tensor, replicate
 from ..tt.transformer import TtTransformer
 from .sampling import NextToken, SamplingMode, TokenCounts, TokenTables, gumbel, uniform
 from .scheduler import Sequence
@@ -114,7 +114,7 @@ class DeviceInputs:
 
     def write_tokens(self, tokens: list[int]) -> None:
         """Replace the next step's tokens, where the host sampled them."""
-        self._queues.write([(host_replicated(token_row(tokens), self.mesh_device, *UINT32), self.decode.tokens)])
+        self._queues.write([(host_tensor(token_row(tokens), self.mesh_device, *UINT32), self.decode.tokens)])
 
     def write_sampling_params(self, params: list[SamplingParams]) -> None:
         """params: of each slot; slots after the list are greedy. Equal parameters are not written again."""
@@ -130,7 +130,7 @@ class DeviceInputs:
 
     def write_noise(self, noise: torch.Tensor) -> None:
         """noise: [32, CANDIDATES] for the next step; greedy slots have zeros."""
-        self._queues.write([(host_replicated(noise[None, None], self.mesh_device, *FLOAT32), self.controls.noise)])
+        self._queues.write([(host_tensor(noise[None, None], self.mesh_device, *FLOAT32), self.controls.noise)])
 
     def write_sampling(self, next_tokens: list[NextToken], *, new_counts: bool) -> SamplingMode:
         """Write how the chips sample these tokens; other slots are greedy. Return the mode of the launch.
@@ -173,7 +173,7 @@ class DeviceInputs:
         return DecodeInputs.of(tokens, positions, page_table, self._model_config).to_host(self.mesh_device)
 
     def _host_ints(self, values: list[int] | torch.Tensor) -> ttnn.Tensor:
-        return host_replicated(torch.as_tensor(values, dtype=torch.int32), self.mesh_device, *INT32)
+        return host_tensor(torch.as_tensor(values, dtype=torch.int32), self.mesh_device, *INT32)
 
 
 class InputBatch:

@@ -84,16 +84,6 @@ class ParallelPlan:
         """Queries that read one KV head on a chip."""
         return self.q_heads // self.kv_heads
 
-    @property
-    def exact_decode_attention(self) -> bool:
-        """Whether a step's attention takes the exact exp.
-
-        With 16 query heads or fewer ttnn's decode attention takes half tiles and an approximate exp. That
-        exp is up to 6 % off for a key, which is 2 % of attention's output. The queries of a single KV
-        head can be passed as the whole tile that they lie in.
-        """
-        return self.q_heads > TILE // 2 or self.kv_heads == 1
-
     def q_width(self, head_dim: int) -> int:
         """Columns of a chip's queries, and of its attention output."""
         return self.q_heads * head_dim
@@ -101,7 +91,3 @@ class ParallelPlan:
     def kv_width(self, head_dim: int) -> int:
         """Columns of a chip's keys, and of its values."""
         return self.kv_heads * head_dim
-
-    def qkv_width(self, head_dim: int) -> int:
-        """Columns of a chip's [queries | keys | values]."""
-        return self.q_width(head_dim) + 2 * self.kv_width(head_dim)

@@ -20,7 +20,7 @@ from ..plans.decode_plan import DecodeLayout
 from ..plans.grids import TILE
 from ..plans.parallel_plan import MAX_USERS
 from .model_config import TtModelConfig
-from .placement import host_replicated
+from .placement import host_tensor
 
 Tensor = torch.Tensor | ttnn.Tensor  # torch until `to_host`
 NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it makes no NaN
@@ -49,7 +49,7 @@ class Inputs:
 
         def host(value: torch.Tensor, dtype: ttnn.DataType, layout: ttnn.Layout) -> ttnn.Tensor:
             typed = value.float() if dtype == ttnn.float32 else value.int()
-            return host_replicated(typed, mesh_device, dtype, layout)
+            return host_tensor(typed, mesh_device, dtype, layout)
 
         return self._map(host)
 

@@ -179,7 +179,7 @@ def replicate(
     memory_config: ttnn.MemoryConfig = ttnn.DRAM_MEMORY_CONFIG,
 ) -> ttnn.Tensor:
     """A copy on every chip. The host makes its tiles: to tilize on a chip would leave a hole in L1 above it."""
-    host = host_replicated(tensor, mesh_device, dtype, layout)
+    host = host_tensor(tensor, mesh_device, dtype, layout)
     return ttnn.to_device(host, mesh_device, memory_config=memory_config)
 
 
@@ -187,27 +187,19 @@ def shard(
     tensor: torch.Tensor, mesh_device: ttnn.MeshDevice, dim: int, dtype: ttnn.DataType = ttnn.bfloat16
 ) -> ttnn.Tensor:
     """The tensor cut evenly along `dim` over the chips of a row, in tiles in DRAM."""
-    host = host_sharded(tensor, mesh_device, dim, dtype)
+    host = host_tensor(tensor, mesh_device, dtype, ttnn.TILE_LAYOUT, dim)
     return ttnn.to_device(host, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG)
 
 
-def host_sharded(
+def host_tensor(
     tensor: torch.Tensor,
     mesh_device: ttnn.MeshDevice,
-    dim: int,
     dtype: ttnn.DataType,
-    layout: ttnn.Layout = ttnn.TILE_LAYOUT,
+    layout: ttnn.Layout,
+    dim: Optional[int] = None,
 ) -> ttnn.Tensor:
-    """`shard` on the host, for `ttnn.copy_host_to_device_tensor`."""
-    mapper = ttnn.ShardTensor2dMesh(mesh_device, tuple(mesh_device.shape), dims=(None, dim))
+    """`replicate`, or with a dim `shard`, on the host: for `ttnn.copy_host_to_device_tensor`."""
+    mapper = ttnn.ReplicateTensorToMesh(mesh_device)
+    if dim is not None:
+        mapper = ttnn.ShardTensor2dMesh(mesh_device, tuple(mesh_device.shape), dims=(None, dim))
     return ttnn.from_torch(tensor, dtype=dtype, layout=layout, mesh_mapper=mapper)
-
-
-def host_replicated(
-    tensor: torch.Tensor,
-    mesh_device: ttnn.MeshDevice,
-    dtype: ttnn.DataType,
-    layout: ttnn.Layout = ttnn.ROW_MAJOR_LAYOUT,
-) -> ttnn.Tensor:
-    """`replicate` on the host, for `ttnn.copy_host_to_device_tensor`."""
-    return ttnn.from_torch(tensor, dtype=dtype, layout=layout, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh_device))

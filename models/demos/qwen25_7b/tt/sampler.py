@@ -16,7 +16,7 @@ from .full_sampler import TtFullSampler
 from .inputs import NEVER, SamplingControls
 from .linear import compute_config
 from .model_config import TtModelConfig
-from .placement import free, host_sharded, replicate, shard
+from .placement import free, host_tensor, replicate, shard
 
 L1 = ttnn.L1_MEMORY_CONFIG
 Logits = Sequence[ttnn.Tensor]  # shards
@@ -45,7 +45,7 @@ class TtPenalties:
 
     def to_host(self, table: torch.Tensor) -> ttnn.Tensor:
         """[1, 1, 32, columns] bfloat16 -> `rows` on the host. Row-major: the chips make the tiles, in less time."""
-        return host_sharded(table, self.mesh_device, 3, ttnn.bfloat16, ttnn.ROW_MAJOR_LAYOUT)
+        return host_tensor(table, self.mesh_device, ttnn.bfloat16, ttnn.ROW_MAJOR_LAYOUT, 3)
 
     def load(self, table: ttnn.Tensor) -> None:
         """Write `rows` into `seen` or `counts`."""
