@@ -79,15 +79,15 @@ def test_every_answer_equals_that_of_plain_steps(generator, replica, cases, expe
     """Greedy, seeded, penalized and host-sampled requests, side by side and one after the other."""
     assert written(generator, cases, ()) == expected
     stats = generator.stats
-    assert stats.tokens == sum(map(len, expected)) - len(cases), "prefill samples one token of each answer"
-    assert stats.steps + stats.accepted == stats.tokens and stats.accepted >= 30, stats
+    assert stats["tokens"] == sum(map(len, expected)) - len(cases), "prefill samples one token of each answer"
+    assert stats["tokens"] - stats["steps"] >= 30, stats
     assert generator.free_blocks == replica.blocks
 
 
 def test_a_repetitive_answer_takes_few_steps(generator, cases, expected):
     assert written(generator, cases[:1], ()) == expected[:1]
     # two tokens a step until a run is known, then four
-    assert generator.stats.tokens == NEW_TOKENS - 1 and generator.stats.steps <= 7, generator.stats
+    assert generator.stats["tokens"] == NEW_TOKENS - 1 and generator.stats["steps"] <= 7, generator.stats
 
 
 @pytest.mark.parametrize("new_tokens", [1, 4, 5, 6, 7, 8])

@@ -165,7 +165,7 @@ class AttentionBench(Bench):
 
     @property
     def has_exact_exp(self) -> bool:
-        """ttnn's exp of a step is approximate with 16 query heads or fewer. Those of one KV head pass as a whole tile."""
+        """ttnn's exp of a step is approximate with 16 query heads or fewer; those of one KV head pass as a tile."""
         return self.plan.q_heads > 16 or self.plan.kv_heads == 1
 
     @property

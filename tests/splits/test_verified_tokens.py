@@ -37,7 +37,8 @@ def test_several_tokens_a_step(replica_of, queues, prompts):
     generator = Generator([replica])
     assert written(generator, prompts) == expected
     # each prompt runs twice: greedy, and with a seed
-    assert generator.stats.tokens == 4 * (NEW_TOKENS - 1) and generator.stats.accepted >= 10, generator.stats
+    stats = generator.stats
+    assert stats["tokens"] == 4 * (NEW_TOKENS - 1) and stats["tokens"] - stats["steps"] >= 10, stats
     generator.close()
 
 

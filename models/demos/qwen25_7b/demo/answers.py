@@ -96,8 +96,8 @@ def answer(
     if args.speculate > 1:
         stats = model.generator.stats
         say(
-            f"  speculation          {stats.tokens} tokens in {stats.steps} steps; "
-            f"{stats.accepted} of {stats.drafted} draft tokens were accepted"
+            f"  speculation          {stats['tokens']} tokens in {stats['steps']} steps; "
+            f"{stats['tokens'] - stats['steps']} of {stats['drafted']} draft tokens were accepted"
         )
 
 

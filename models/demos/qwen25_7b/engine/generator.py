@@ -1,6 +1,6 @@
 """Generator: prompts in, token ids out as they come. The decode loop of all replicas is `Generator._serve`."""
 
-from collections import abc, deque
+from collections import Counter, abc, deque
 from dataclasses import dataclass
 from itertools import zip_longest
 from traceback import clear_frames
@@ -14,7 +14,7 @@ from .prefill_batch import PrefillBatch
 from .replica import Replica
 from .sampling import sample_tokens
 from .scheduler import BlockPool, Scheduler, Sequence
-from .speculation import Draft, Speculation, SpeculationStats
+from .speculation import Draft, Speculation
 
 STEPS_AHEAD = 2  # decode steps in flight where the chips sample: one computes, one waits
 
@@ -42,7 +42,7 @@ class ReplicaEngine:
             self.pool, slots=replica.slots, max_sequences=replica.users, max_prefill_rows=replica.model.max_prefill_rows
         )
         self.input_batch = InputBatch(replica.inputs, on_host=on_host)
-        self.stats = SpeculationStats()
+        self.stats: Counter[str] = Counter()
         self._speculation: Optional[Speculation] = None
         if replica.speculate > 1 and not on_host:
             self._speculation = Speculation(
@@ -105,9 +105,9 @@ class ReplicaEngine:
         """Return the running sequences with their tokens of the oldest step in flight."""
         running = self.running
         self._append_tokens(running)
-        self.stats.steps += len(running)
-        self.stats.tokens += sum(len(sequence.new_tokens) for sequence in running)
-        self.stats.drafted += sum(len(draft.slots) - 1 for draft in self._drafts)
+        self.stats["steps"] += len(running)
+        self.stats["tokens"] += sum(len(sequence.new_tokens) for sequence in running)
+        self.stats["drafted"] += sum(len(draft.slots) - 1 for draft in self._drafts)
         self._drafts = []
         return running
 
@@ -152,9 +152,9 @@ class Generator:
         return sum(replica.users for replica in self.replicas)
 
     @property
-    def stats(self) -> SpeculationStats:
-        """Counts of all steps of all calls so far."""
-        return sum((engine.stats for engine in self._engines), SpeculationStats())
+    def stats(self) -> Counter[str]:
+        """`steps`, `tokens` and `drafted` so far. A decode step counts once for each of its sequences."""
+        return sum((engine.stats for engine in self._engines), Counter())
 
     @property
     def free_blocks(self) -> int:

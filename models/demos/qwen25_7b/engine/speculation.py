@@ -65,23 +65,6 @@ class Draft(NamedTuple):
         return own[: accepted + 1]
 
 
-@dataclass
-class SpeculationStats:
-    """Counts over decode steps; a step counts once for each of its sequences."""
-
-    steps: int = 0
-    tokens: int = 0
-    drafted: int = 0
-
-    @property
-    def accepted(self) -> int:
-        """Draft tokens accepted; each saves a step."""
-        return self.tokens - self.steps
-
-    def __add__(self, other: "SpeculationStats") -> "SpeculationStats":
-        return SpeculationStats(self.steps + other.steps, self.tokens + other.tokens, self.drafted + other.drafted)
-
-
 @dataclass(kw_only=True)
 class Speculation:
     """Chooses draft tokens and slots for a verify step."""

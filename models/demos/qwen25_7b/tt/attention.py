@@ -131,7 +131,7 @@ class TtQwenAttention:
             cache.update_decode(k, v, positions, inputs.page_table, fused=self.decode.fused_qk)
         free(k, v)
         if self.kv_heads == 1:
-            # A view of the whole tile: with 16 heads or fewer ttnn takes half tiles and an approximate exp, up to 6 % off
+            # A view of the whole tile: with 16 heads or fewer ttnn takes half tiles and an exp that is up to 6 % off
             # for a key, which is 2 % of the output. Results of the rows past q_heads are not read.
             q = ttnn.reshape(q, (1, slots, TILE, head_dim), (1, slots, TILE, head_dim))
         if isinstance(inputs, GroupedInputs):
