@@ -72,7 +72,7 @@ def test_another_version_of_ttnn_is_a_warning(monkeypatch):
     monkeypatch.setattr("golden_mesh.activate", lambda name: None)
     with logged([]) as lines:
         assert select_backend("golden", "N300") == "golden"
-    assert lines == ["ttnn 0.99.0 is installed, this port was tested with 0.81.1; prefill needs 0.80 or later"]
+    assert lines == ["ttnn 0.99.0 is installed, this port was tested with 0.81.1; it needs 0.81 or later"]
 
 
 def test_no_ttnn_is_one_line(monkeypatch):

@@ -6,7 +6,7 @@ from models.demos.qwen25_7b.config import BFP8_KV8, QWEN25_7B, DecoderConfig, Re
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import Chip
-from models.demos.qwen25_7b.plans.decode_plan import DecodeMatmul
+from models.demos.qwen25_7b.plans.decode_plan import HOP, DecodeMatmul
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
 from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
 from models.demos.qwen25_7b.plans.memory_budget import cached_tile_bytes, memory_budget
@@ -105,7 +105,7 @@ def hops_table(config: DecoderConfig, recipe: Recipe, chip: Chip) -> str:
         rows.append((f"tp {tp}", *cells, shards, f"{sum(plan.hops for plan in of_layer)}"))
     title = (
         f"Recipe {recipe}, {chip.grid.x}x{chip.grid.y} cores. Hops of a matmul x us of weights a hop at "
-        f"{1e-9 * chip.matmul_bandwidth:.1f} GB/s a chip. A planned block is the first with {1e6 * chip.hop:.0f} us of "
+        f"{1e-9 * chip.matmul_bandwidth:.1f} GB/s a chip. A planned block is the first with {1e6 * HOP:.0f} us of "
         "weights or more, and more than its partial sums take, where L1 allows it. tp 8 joins gate and up where that "
         "saves padding."
     )

@@ -24,13 +24,6 @@ class Chip:
     readers_per_bank: int  # cores that stream a decode matmul's weights from a bank of DRAM
     links: int  # ethernet links to a neighbor that collectives may use, at most
     k_chunk: int  # keys that a step's attention takes at a time, at most
-    # Blocks of x are multicast one after the other, beside the weights of the block before. A multicast that takes
-    # longer than those weights is waited for (tt-metal issue 55443). Seconds of weights that a block should have.
-    hop: float
-    # Seconds in which a reader packs the float32 partial sum of a tile column, once a block: the block's weights should
-    # take longer than those of all its columns (tests/unit/test_plans.py compares with the price).
-    partial_sum: float
-    ttnn: tuple[int, int]  # version of the library that runs the plans; (0, 0): unknown
 
     @property
     def dram_bytes(self) -> int:
@@ -59,26 +52,18 @@ class Chip:
         """Bytes of a core's L1 for the circular buffers of a decode matmul."""
         return self.l1 - BESIDE_MATMULS
 
-    @property
-    def blocks_span_shards(self) -> bool:
-        """Whether a block of x may span the shards of several cores: since tt-metal PR 55444, in ttnn 0.81."""
-        return self.ttnn >= (0, 81)
-
 
 # Cores: with ethernet dispatch of a Wormhole. A Blackhole has as many columns as its firmware leaves, see chip_of.
-# Bandwidths: lab/prices.md. Published matmuls show that a multicast takes 1.44 us at most, and 2 us are what
-# the plans of O, gate, up and down have.
+# Bandwidths: lab/prices.md.
 WORMHOLE = Chip(
     architecture="WORMHOLE_B0", grid=Grid(8, 8), banks=12, bank_bytes=1_072_693_184, bandwidth=288e9,
-    matmul_bandwidth=249.5e9, dram_alignment=32, l1=1_393_312, readers_per_bank=1, links=4, k_chunk=512, hop=2e-6,
-    partial_sum=65e-9, ttnn=(0, 81),
+    matmul_bandwidth=249.5e9, dram_alignment=32, l1=1_393_312, readers_per_bank=1, links=4, k_chunk=512,
 )  # fmt: skip
 # One reader a bank streams 260 GB/s whatever the format, two stream 90 % of DRAM (tt-metal PR 54242). Attention of a
 # step hangs with chunks other than 128 (tt-metal issue 32652), and collectives deadlock more often over more links.
 BLACKHOLE = Chip(
     architecture="BLACKHOLE", grid=Grid(11, 10), banks=8, bank_bytes=4_277_141_376, bandwidth=512e9,
-    matmul_bandwidth=460e9, dram_alignment=64, l1=1_461_120, readers_per_bank=2, links=2, k_chunk=128, hop=2e-6,
-    partial_sum=65e-9, ttnn=(0, 81),
+    matmul_bandwidth=460e9, dram_alignment=64, l1=1_461_120, readers_per_bank=2, links=2, k_chunk=128,
 )  # fmt: skip
 P100 = replace(BLACKHOLE, banks=7, bandwidth=448e9, matmul_bandwidth=403e9)
 CHIPS = WORMHOLE, BLACKHOLE, P100

@@ -119,6 +119,14 @@ class DecodeLayout:
 
 # ---- matmuls
 
+# Blocks of x are multicast one after the other, beside the weights of the block before. A multicast that takes longer
+# than those weights is waited for (tt-metal issue 55443): 1.44 us at most in published matmuls. Seconds of weights that
+# a block should have: what the plans of O, gate, up and down have.
+HOP = 2e-6
+# Seconds in which a reader packs the float32 partial sum of a tile column, once a block: the block's weights should
+# take longer than those of all its columns (tests/unit/test_plans.py compares with the price).
+PARTIAL_SUM = 65e-9
+
 
 @dataclass(frozen=True)
 class DecodeMatmul:
@@ -156,7 +164,7 @@ class DecodeMatmul:
                 f"decode matmul of {k_tiles} x {n_tiles} tiles in {weight} takes {plan.l1_bytes} bytes of a core's L1, "
                 f"{chip.matmul_l1} are there: split its columns"
             )
-        hidden = max(chip.hop, chip.partial_sum * ceil_div(n_tiles, chip.readers))
+        hidden = max(HOP, PARTIAL_SUM * ceil_div(n_tiles, chip.readers))
         covering = (w for w in widths if replace(plan, in0_block_w=w).hop_seconds >= hidden)
         return replace(plan, in0_block_w=next(covering, widths[-1]))
 
@@ -210,15 +218,12 @@ class DecodeMatmul:
 
     @property
     def widths(self) -> list[int]:
-        """What in0_block_w can be: the longest within an input core's tiles, then those of several cores.
-
-        Before version 0.81 ttnn takes the first one only.
-        """
+        """What in0_block_w can be: the longest within an input core's tiles, then those of several cores."""
         shard = self.k_tiles // self.in_cores
         fitting = [w for w in divisors(self.k_tiles) if replace(self, in0_block_w=w).fits]
         within = [w for w in fitting if shard % w == 0 and w <= 8]
         over = [w for w in fitting if w % shard == 0 and w > max(within)]
-        return within[-1:] + over * self.chip.blocks_span_shards
+        return within[-1:] + over
 
     @property
     def hops(self) -> int:

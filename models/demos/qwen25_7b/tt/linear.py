@@ -69,13 +69,12 @@ class TtLinear:
 
 
 def decode_program(matmul: DecodeMatmul) -> ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig:
-    readers = matmul.chip.readers_per_bank  # the argument is new in ttnn 0.81
     return ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
         in0_block_w=matmul.in0_block_w,
         per_core_M=1,
         per_core_N=matmul.per_core_n,
         fused_activation=None,
-        **({"num_workers_per_dram_bank": readers} if readers > 1 else {}),
+        num_workers_per_dram_bank=matmul.chip.readers_per_bank,
     )
 
 

@@ -256,6 +256,4 @@ def _check_ttnn() -> None:
         )
     found = ttnn_version() or "of unknown version"
     if found != TTNN_VERSION:
-        logger.warning(
-            f"ttnn {found} is installed, this port was tested with {TTNN_VERSION}; prefill needs 0.80 or later"
-        )
+        logger.warning(f"ttnn {found} is installed, this port was tested with {TTNN_VERSION}; it needs 0.81 or later")

@@ -1,6 +1,5 @@
 """What a mesh is and has room for; ttnn's memory configs of plans; weights and tensors onto every row of the mesh."""
 
-import re
 from dataclasses import replace
 from typing import Optional, Sequence
 
@@ -11,7 +10,6 @@ from ..errors import UserError
 from ..plans.all_reduce_plan import Topology
 from ..plans.chip import CHIPS, Chip
 from ..plans.grids import Grid, Shards
-from ..plans.machines import ttnn_version
 from ..plans.memory_budget import MemoryBudget
 from ..plans.model_table import Weight
 from ..plans.slices import Projection
@@ -46,14 +44,12 @@ def chip_of(mesh_device: ttnn.MeshDevice) -> Chip:
         raise UserError(
             f"plans are made for {names} banks of DRAM; these chips are {architecture} with {dram.num_banks}"
         )
-    numbers = re.match(r"(\d+)\.(\d+)", ttnn_version() or "")
     return replace(
         known,
         grid=Grid(grid.x, min(grid.y, known.grid.y)),
         bank_bytes=dram.total_bytes_per_bank + trace.total_bytes_per_bank,
         dram_alignment=ttnn.get_dram_alignment(),
         l1=l1.total_bytes_per_bank + small.total_bytes_per_bank,
-        ttnn=tuple(map(int, numbers.groups())) if numbers else (0, 0),
     )
 
 
@@ -104,7 +100,7 @@ def links_between(mesh_device: ttnn.MeshDevice) -> int:
     The fabric may keep a link for itself: an N300 board with ethernet dispatch sends commands over one of its two. A
     collective that takes that link hangs (tt-metal issue 25347). Chip.links is the most.
     """
-    if mesh_device.shape[1] == 1 or not hasattr(ttnn, "get_num_links"):  # from 0.81 on
+    if mesh_device.shape[1] == 1:
         return 1
     return min(ttnn.get_num_links(mesh_device, cluster_axis=1), chip_of(mesh_device).links)
 
