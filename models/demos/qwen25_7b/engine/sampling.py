@@ -124,7 +124,7 @@ class NextToken(NamedTuple):
     key: int  # its sequence's stream_key
     position: int  # in its sequence
     counts: TokenCounts = TokenCounts()  # may be empty where the chips count
-    log_prob: bool = False  # whether vLLM wants its log-probability
+    log_prob: bool = False  # whether vLLM wants its log-probability, before temperature and penalties
 
 
 def sample_tokens(logits: torch.Tensor, next_tokens: Sequence[NextToken]) -> list[int]:

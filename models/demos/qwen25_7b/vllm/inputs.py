@@ -21,16 +21,13 @@ def tokens_to_sample(params: Any, positions: Sequence[int], vocab_size: int) -> 
 
     params: the plugin's TTSamplingParams; a field is a list of as many values or more.
     """
-    rows = enumerate(zip(positions, *(getattr(params, name) for name in _FIELDS)))
-    found = [
-        (slot, _sampling_params(*numbers, vocab_size), position, bool(log_prob))
-        for slot, (position, *numbers, log_prob) in rows
-        if position > 0
-    ]
-    return [
-        NextToken(slot, sampling, stream_key(sampling.seed), position, log_prob=log_prob)
-        for slot, sampling, position, log_prob in found
-    ]
+    tokens = []
+    rows = zip(positions, *(getattr(params, name) for name in _FIELDS))
+    for slot, (position, *numbers, log_prob) in enumerate(rows):
+        if position > 0:
+            sampling = _sampling_params(*numbers, vocab_size)
+            tokens.append(NextToken(slot, sampling, stream_key(sampling.seed), position, log_prob=bool(log_prob)))
+    return tokens
 
 
 @lru_cache(maxsize=1024)  # a request has the same values in each of its steps
