@@ -12,42 +12,28 @@ from pathlib import Path
 
 import pytest
 
+OPTIONS = {  # name -> metavar, help
+    "--golden": (
+        "SYSTEM",
+        "run ttnn on the golden mesh of this system (N150, N300, P150, ... as golden-mesh --doctor lists them); "
+        "auto: of MESH_DEVICE",
+    ),
+    "--golden-hazards": ("RESPONSE", "calls that a chip gets wrong: warn, error, or default (as HAZARDS.md says)"),
+    "--golden-sums": ("SUMS", "sums of matrix products: exact, as the matrix engine sums (slow), or default"),
+    "--golden-report": (
+        "DIR", "compare each device operation with float32, and write a page and a JSON file for each test",
+    ),
+}  # fmt: skip
+
 
 def pytest_addoption(parser):
     group = parser.getgroup("golden mesh")
-    group.addoption(
-        "--golden",
-        metavar="SYSTEM",
-        help="run ttnn on the golden mesh of this system (N150, N300, P150, ... as golden-mesh --doctor lists them); "
-        "auto: of MESH_DEVICE",
-    )
-    group.addoption(
-        "--golden-hazards",
-        default="default",
-        metavar="RESPONSE",
-        help="calls that a chip gets wrong: warn, error, or default (as HAZARDS.md says)",
-    )
-    group.addoption(
-        "--golden-sums",
-        default="default",
-        metavar="SUMS",
-        help="sums of matrix products: exact, as the matrix engine sums (slow), or default",
-    )
-    group.addoption(
-        "--adversarial",
-        type=int,
-        metavar="SEED",
-        help="with --golden: queues, chips and transfers run as late as a program allows, and a race is an error",
-    )
-    group.addoption(
-        "--golden-allow-skips", action="store_true", help="pass although tests were skipped and no test opened a device"
-    )
-
-    group.addoption(
-        "--golden-report",
-        metavar="DIR",
-        help="compare each device operation with float32, and write a page and a JSON file for each test",
-    )
+    for name, (metavar, what) in OPTIONS.items():
+        group.addoption(name, metavar=metavar, help=what)
+    late = "with --golden: queues, chips and transfers run as late as a program allows, and a race is an error"
+    group.addoption("--adversarial", type=int, metavar="SEED", help=late)
+    skips = "pass although tests were skipped and no test opened a device"
+    group.addoption("--golden-allow-skips", action="store_true", help=skips)
 
 
 def pytest_load_initial_conftests(early_config):
@@ -59,6 +45,7 @@ def pytest_load_initial_conftests(early_config):
 
     try:
         given = {"hazards": options.golden_hazards, "sums": options.golden_sums, "adversarial": options.adversarial}
+        given = {name: value for name, value in given.items() if value is not None}
         golden_mesh.activate(_system(options.golden), **given)
     except golden_mesh.GoldenMeshError as error:
         raise pytest.UsageError(f"--golden: {error}") from error

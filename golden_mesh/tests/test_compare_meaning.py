@@ -301,9 +301,9 @@ def test_numbers_are_recognized_in_any_order_and_no_others():
     x = torch.randn(64, 512)
     mine, rounding = Fingerprint(x), 1 + 1e-3 * torch.randn(512, 71)
     other = nn.functional.pad(x[torch.randperm(64)].T, (0, 7)) * rounding
-    assert Fingerprint(other).equals(mine)
+    assert Fingerprint(other).distance(mine) <= 1
     for wrong in (x[:60], x + 0.1 * torch.randn(64, 512), *torch.randn(200, 64, 512)):
-        assert not Fingerprint(wrong).equals(mine)
+        assert Fingerprint(wrong).distance(mine) > 1
 
 
 def test_without_compare_a_reference_block_does_nothing(layer, inputs):

@@ -1,13 +1,4 @@
-"""The golden mesh: the real ttnn library on a mock machine, with torch golden functions for the values.
-
-Usage:
-
-    import golden_mesh
-    golden_mesh.activate("N300")     # before the first `import ttnn` of the process
-    import ttnn
-
-See README.md.
-"""
+"""The golden mesh: the real ttnn library on a mock machine, with torch golden functions for the values (README.md)."""
 
 import atexit
 import contextlib
@@ -29,23 +20,10 @@ from golden_mesh.start.systems import SYSTEMS
 from golden_mesh.versions import check_version
 
 __all__ = [
-    "SYSTEMS",
-    "GoldenError",
-    "GoldenMeshError",
-    "HazardError",
-    "HazardWarning",
-    "MissingGolden",
-    "TraceError",
-    "activate",
-    "captured",
-    "collective",
-    "exact_sums",
-    "golden",
-    "host_bytes",
-    "live_buffers",
-    "reference",
+    "SYSTEMS", "GoldenError", "GoldenMeshError", "HazardError", "HazardWarning", "MissingGolden", "TraceError",
+    "activate", "captured", "collective", "exact_sums", "golden", "host_bytes", "live_buffers", "reference",
     "without_values",
-]
+]  # fmt: skip
 
 _active: str | None = None
 
@@ -58,9 +36,6 @@ SETTINGS = {
     "TT_LOGGER_LEVEL": "error",
     "LOGURU_LEVEL": "ERROR",
 }
-
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 def activate(system: str, **changes) -> None:
@@ -114,7 +89,8 @@ def _keep_freed_memory() -> None:
     """Let glibc keep what torch frees. Else each value of a MB is fresh memory, which the kernel clears: a fifth of a
     prefill.
     """
-    for option, size in ((M_TRIM_THRESHOLD, 512 << 20), (M_MMAP_THRESHOLD, 32 << 20)):
+    trim_threshold, mmap_threshold = -1, -3  # malloc.h
+    for option, size in ((trim_threshold, 512 << 20), (mmap_threshold, 32 << 20)):
         ctypes.CDLL(None).mallopt(option, size)
 
 
@@ -157,7 +133,6 @@ def captured(name: str):
         sections.entered.pop()
 
 
-@contextlib.contextmanager
 def reference(module):
     """Keep the values of a torch module that runs inside the block, for `golden-mesh compare`.
 
@@ -166,12 +141,10 @@ def reference(module):
     """
     compare = sys.modules.get("golden_mesh.compare.comparison")
     if compare is None or compare.current is None:
-        yield
-        return
+        return contextlib.nullcontext()
     from golden_mesh.compare.torch_values import watching
 
-    with watching(module, compare.current.reference):
-        yield
+    return watching(module, compare.current.reference)
 
 
 def host_bytes() -> int:

@@ -24,16 +24,15 @@ class UnknownMemory(GoldenError):
 class MissingGolden(GoldenError):
     """An op was called for which the golden mesh has no golden function."""
 
+    def __init__(self, name: str):
+        super().__init__(
+            f"{name} has no golden, so nothing computes its values. Register one (README.md of the golden mesh: Add a "
+            "golden)"
+        )
+
 
 class RaceError(GoldenError):
     """Calls that run in this order on most days only (golden-mesh --adversarial)."""
-
-
-def missing(name: str) -> MissingGolden:
-    return MissingGolden(
-        f"{name} has no golden, so nothing computes its values. Register one (README.md of the golden "
-        "mesh: Add a golden)"
-    )
 
 
 class TraceError(GoldenError):

@@ -32,30 +32,22 @@ from typing import Callable, Collection, NamedTuple
 from golden_mesh.signatures import Parameter, default_of, fits, is_default, overloads, parameters_of
 
 # Arguments that say where and how an op runs, or a result's dtype and layout, which the real tensor has. A golden that
-# does not read them takes any value.
+# does not read them takes any value. PLACED: parts of the names of more such arguments.
+PLACED = ("memory_config", "core_grid", "semaphore", "persistent_")
 PLACEMENT = frozenset(
     """
-    memory_config compute_kernel_config queue_id cq_id core_grid num_links topology sub_core_grids subdevice_id
-    sub_device_id multi_device_global_semaphore barrier_semaphore use_noc1_only optional_output_tensor output_tensor out
-    output persistent_output_buffer persistent_output_tensor mesh_device config use_legacy chunks_per_sync
+    compute_kernel_config queue_id cq_id num_links topology subdevice_id sub_device_id use_noc1_only
+    optional_output_tensor output_tensor out output mesh_device config use_legacy chunks_per_sync
     num_workers_per_link num_buffers_per_channel worker_subdevice_id use_multicore buffer_tensor
-    persistent_output_buffers persistent_intermediate_buffer intermediate_tensor persistent_output_buffer_k
-    persistent_output_buffer_v persistent_output_buffer_joint_k persistent_output_buffer_joint_v memory_config_ag
-    memory_config_mm memory_config_rs intermediate_memory_config_rs ccl_core_grid_offset use_column_major_ccl
-    input_grad other_grad input_a_grad input_b_grad mat2_grad weight_grad bias_grad input_grad_tensor
-    mean_memory_config rstd_memory_config input_grad_memory_config mat2_grad_memory_config weight_grad_memory_config
-    bias_grad_memory_config gamma_grad_memory_config beta_grad_memory_config param_out_memory_config
-    momentum_buffer_out_memory_config
-    device dtype layout output_dtype input_dtype output_layout output_tile output_memory_config optional_tensor
-    grid shard_shape shard_scheme shard_orientation grid_size override_memory_config intermediate_memory_config
-    cluster_axis rs_global_semaphores ag_global_semaphores barrier_semaphores use_optimal_ccl_for_llama use_broadcast
-    use_l1_small_for_semaphores all_gather_core_grid_offset reduce_scatter_core_grid_offset
-    program_config compute_config compute_with_storage_grid_size use_2d_core_grid overlap_qk_coregrid
-    use_falcon7b_backend use_low_perf global_cb prefetcher_pipes enable_performance_mode strategy
-    dram_slice_config slice_config applied_shard_scheme deallocate_input reallocate_halo_output reallocate_output
-    config_tensor_in_dram return_output_dim return_weights_and_bias use_welford recip_tensor enable_secondary_dm
-    reshape_tile_mode skip_padding_fill force_transpose use_per_device_seed disable_compensated_sum
-    fast_and_approximate_mode
+    intermediate_tensor use_column_major_ccl input_grad other_grad input_a_grad input_b_grad mat2_grad weight_grad
+    bias_grad input_grad_tensor device dtype layout output_dtype input_dtype output_layout output_tile
+    optional_tensor grid shard_shape shard_scheme shard_orientation grid_size cluster_axis
+    use_optimal_ccl_for_llama use_broadcast program_config compute_config compute_with_storage_grid_size
+    overlap_qk_coregrid use_falcon7b_backend use_low_perf global_cb prefetcher_pipes enable_performance_mode
+    strategy dram_slice_config slice_config applied_shard_scheme deallocate_input reallocate_halo_output
+    reallocate_output config_tensor_in_dram return_output_dim return_weights_and_bias use_welford recip_tensor
+    enable_secondary_dm reshape_tile_mode skip_padding_fill force_transpose use_per_device_seed
+    disable_compensated_sum fast_and_approximate_mode
     """.split()
 )
 
@@ -131,7 +123,7 @@ class Golden:
         found = max(fitting, key=lambda parameters: len(parameters.keys() & self.parameters.keys()))
         known = EXTRAS.union(PLACEMENT, self.ignores, self.parameters)
         reads = [name for name in self.parameters if name not in EXTRAS and (name in self.own or name in found)]
-        unread = [name for name in found if name not in known]
+        unread = [name for name in found if name not in known and not any(part in name for part in PLACED)]
         if self.passes is None and inspect.unwrap(self.function).__code__.co_flags & inspect.CO_VARKEYWORDS:
             reads, unread = reads + unread, []
         defaults = {name: default_of(name, self.parameters, found) for name in reads}
@@ -154,11 +146,6 @@ class Golden:
     def family(self) -> str:
         """The file of the golden function, without its suffix."""
         return self.function.__module__.rpartition(".")[2]
-
-    @cached_property
-    def computes(self) -> bool:
-        """Whether the op computes its result, so that a packer writes it. Else it moves data."""
-        return self.family not in MOVERS
 
     @property
     def at_once(self) -> bool:

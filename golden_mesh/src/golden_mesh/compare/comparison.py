@@ -1,8 +1,7 @@
 """golden-mesh compare: the error of each device operation against float32.
 
 Each operation runs three times: as the chip computes it, in float32 from the very inputs that it got ("this op"), and
-in float32 from the float32 stream ("so far"). The stream is a second golden memory with the same addresses. It keeps
-tensors before their first rounding on the host, and no operation rounds in it.
+in float32 from the float32 stream ("so far"), a second golden memory with the same addresses (docs/compare.md).
 
 Integers (positions, tokens, page tables) are the program's own in the stream, too. So are tensors that an operation
 makes without reading a floating-point tensor.
@@ -22,14 +21,13 @@ from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.packer import BLOCK_FLOATS
 from golden_mesh.arithmetic.plain import plain_float32
 from golden_mesh.arithmetic.product import known_products
-from golden_mesh.compare.differences import Error, each_once, worst
-from golden_mesh.compare.float32_stream import Reader, Scratch, Stream
+from golden_mesh.compare.differences import Error, worst
+from golden_mesh.compare.float32_stream import Reader, Scratch, Sources, Stream
 from golden_mesh.compare.reference import FROM_HOST, Reference
-from golden_mesh.compare.sources import Sources
 from golden_mesh.compare.what_if import WhatIf, kernels_of
 from golden_mesh.mesh import dispatch, steps, transfer
 from golden_mesh.mesh.arguments import on_device, tensors_in
-from golden_mesh.mesh.memory import Slot
+from golden_mesh.mesh.memory import Slot, each_once
 from golden_mesh.mesh.steps import Step, memory
 from golden_mesh.program import lines, place
 from golden_mesh.rounding import round_to
@@ -106,7 +104,7 @@ class Comparison:
         self.rows.clear()
         self.without.clear()
         self._makers.clear()
-        self.reference.forget_rows()
+        self.reference = Reference(self.reference.values, self.reference.tokens)
 
     def called(self, result) -> None:
         self._site = site(result)
@@ -123,9 +121,7 @@ class Comparison:
         reads = [slot for slot in step.inputs if "INT" not in slot.dtype.name]
         self.mirrors = False
         try:
-            scratch = Scratch(memory, step) if floats and reads else None
-            if scratch is not None and not self._in_float32(step, scratch):
-                scratch = None
+            scratch = self._in_float32(step) if floats and reads else None
             trial = self._try(step) if scratch is not None and self.what_if else None
             kernels: list[Kernel] = []
             with kernels_of(kernels.append):
@@ -149,16 +145,17 @@ class Comparison:
             steps.run(other, trial)
         return {slot._replace(dtype=None): values for slot, values in trial.results.items()}
 
-    def _in_float32(self, step: Step, scratch: Scratch) -> bool:
-        """Run the step in float32 from its inputs and from the stream. False: it has no float32 form."""
+    def _in_float32(self, step: Step) -> Optional[Scratch]:
+        """Run the step in float32 from its inputs and from the stream. None: it has no float32 form."""
+        scratch = Scratch(memory, step)
         try:
             with plain_float32():
                 steps.run(step, scratch)
                 steps.run(step, Reader(self.stream, step))
-            return True
         except RuntimeError as refusal:  # GoldenError, or torch's own
             self.without[step.golden.name] = str(refusal).splitlines()[0]
-            return False
+            return None
+        return scratch
 
     def sent(self, host: ttnn.Tensor, tensor: ttnn.Tensor) -> None:
         """A host tensor was written to the device: its values before they were rounded go into the stream."""

@@ -1,7 +1,6 @@
 """The difference of a tensor from float32, in numbers."""
 
 from dataclasses import dataclass, replace
-from typing import Callable
 
 import torch
 
@@ -92,13 +91,3 @@ def worst(
     ]
     largest = max(errors, key=lambda each: each.badness)
     return replace(largest, wild=sum(each.wild for each in errors))
-
-
-def each_once(function: Callable, *lists: list) -> list:
-    """Call the function for each chip, and once for replicas."""
-    results: dict[tuple, object] = {}
-    for chips in zip(*lists):
-        key = tuple(map(id, chips))
-        if key not in results:
-            results[key] = function(*chips)
-    return [results[tuple(map(id, chips))] for chips in zip(*lists)]

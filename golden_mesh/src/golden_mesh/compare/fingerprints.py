@@ -59,9 +59,6 @@ class Fingerprint:
         between = ((mine[1] - theirs[1]).norm() / theirs[1].norm()).item()
         return max(of_sums, ends, between / 2) / TOLERANCE
 
-    def equals(self, other: "Fingerprint") -> bool:
-        return self.distance(other) <= 1
-
 
 class Rows:
     """Sums of each row: of x, |x| and x|x|, and what independent noise adds to each. [rows, 3]"""

@@ -13,7 +13,7 @@ from typing import Iterable, Iterator, NamedTuple, Optional
 import torch
 
 from golden_mesh.compare.fingerprints import FEWEST, FEWEST_ROWS, Fingerprint, RowIndex, Rows
-from golden_mesh.compare.torch_values import ADDS, Value, Values
+from golden_mesh.compare.torch_values import ADDS, Value
 
 FROM_HOST = "ttnn.from_torch"
 SUSPECTS = 3  # rows that are named
@@ -31,19 +31,15 @@ class Bracket(NamedTuple):
 
 
 @dataclass
-class Reference(Values):
-    """The values of the modules, and which of them the rows of compare.Comparison give."""
+class Reference:
+    """The values of the modules in `reference` blocks, and which of them the rows of compare.Comparison give."""
 
+    values: list[Value] = field(default_factory=list)
+    tokens: int = 0  # a batch entry, of the last block's input
     given: dict[int, dict[int, float]] = field(default_factory=dict)  # row -> the values that it gives, distances
     covered: dict[int, torch.Tensor] = field(default_factory=dict)  # value -> the distance of each of its rows
     results: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)  # of a row -> norm, distance
     _indexed: tuple[int, list[RowIndex]] = (0, [])
-
-    def forget_rows(self) -> None:
-        """Begin with another program's rows."""
-        for each in (self.given, self.covered, self.results):
-            each.clear()
-        self._indexed = 0, []
 
     def find(self, tensors: Iterable[torch.Tensor]) -> dict[int, float]:
         """The numbers of the values that one of the tensors equals, and the distance of each."""
@@ -216,15 +212,14 @@ class Reference(Values):
         rows = [row for row in rows if row.number not in earlier]
         found, nothing = self.bracket(rows), []
         if not any(any(row.found) for row in rows if row.op != FROM_HOST):
-            nothing = ["reference: an earlier run gives values of it, the last one of the same lines none"] * bool(
-                earlier
-            )
-            nothing = nothing or ["reference: no operation gives a value of it: the inputs or the weights may differ"]
+            nothing = ["reference: no operation gives a value of it: the inputs or the weights may differ"]
+            if earlier:
+                nothing = ["reference: an earlier run gives values of it, the last one of the same lines none"]
+        if found is None and nothing:
+            return nothing + self._first_of_a_shape(rows)
         if found is None:
-            every = ["reference: every output of its modules is given, or something computed of it"]
-            if nothing:
-                return nothing + self._first_of_a_shape(rows)
-            return every + self._not_judged(rows)
+            every = "reference: every output of its modules is given, or something computed of it"
+            return [every, *self._not_judged(rows)]
         last, missing, suspects, unproven = found
         sum_is = " (its sum is given)" if missing in unproven else ""
         name = f"{missing.name} {list(missing.shape)}{sum_is}"

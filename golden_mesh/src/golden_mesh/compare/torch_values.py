@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Iterable, Iterator, Optional
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from golden_mesh.compare.fingerprints import FEWEST, Fingerprint, Rows
@@ -29,18 +30,10 @@ class Value:
     is_output: bool = False  # of a module
 
 
-@dataclass
-class Values:
-    """The values of the modules that ran in `reference` blocks."""
-
-    values: list[Value] = field(default_factory=list)
-    tokens: int = 0  # a batch entry, of the last block's input
-
-
 class _Watch(TorchFunctionMode):
     """Notes the result of each torch function."""
 
-    def __init__(self, reference: Values):
+    def __init__(self, reference):
         super().__init__()
         self.reference = reference
         self.modules: list[str] = []  # names of those that run, the innermost last
@@ -50,9 +43,8 @@ class _Watch(TorchFunctionMode):
         result = function(*args, **(kwargs or {}))
         for tensor in tensors_of(result) if self.modules else ():
             parents = {self.numbers.get(each) for each in tensors_of((args, kwargs))} - {None}
-            where = self.modules[-1] if self.modules else ""
             name = getattr(function, "__name__", f"{function}")
-            self.note(tensor, f"{where}: {name}", parents, adds=name in ADDS)
+            self.note(tensor, f"{self.modules[-1]}: {name}", parents, adds=name in ADDS)
         return result
 
     def note(self, tensor: torch.Tensor, name: str, parents: Iterable[int], adds: bool = False) -> None:
@@ -89,21 +81,15 @@ class _Watch(TorchFunctionMode):
                     value.name, value.is_output = name or "the module", True
 
 
-def tensors_of(values, integers: bool = False) -> Iterator[torch.Tensor]:
-    """Yield the floating-point tensors inside nested arguments or results, or all of them."""
-    if isinstance(values, torch.Tensor):
-        if integers or values.is_floating_point():
-            yield values
-    elif isinstance(values, dict):
-        yield from tensors_of(list(values.values()), integers)
-    elif isinstance(values, (list, tuple)):
-        for value in values:
-            yield from tensors_of(value, integers)
+def tensors_of(values, integers: bool = False) -> list[torch.Tensor]:
+    """The floating-point tensors inside nested arguments or results, or all of them."""
+    tensors = [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
+    return [tensor for tensor in tensors if integers or tensor.is_floating_point()]
 
 
 @contextlib.contextmanager
-def watching(module: torch.nn.Module, reference: Values) -> Iterator[None]:
-    """Keep the values that the module computes inside the block."""
+def watching(module: torch.nn.Module, reference) -> Iterator[None]:
+    """Keep the values that the module computes inside the block. reference: a reference.Reference."""
     watch, hooks = _Watch(reference), []
     for name, part in module.named_modules():
         enter = lambda _, args, kwargs, name=name: watch.entering(name, (args, kwargs))  # noqa: E731

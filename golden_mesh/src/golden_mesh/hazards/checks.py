@@ -372,8 +372,6 @@ def check_narrow(whole: ttnn.Tensor, view: ttnn.Tensor, start: int) -> None:
     memory, spec = whole.memory_config(), whole.memory_config().shard_spec
     if memory.memory_layout != ttnn.TensorMemoryLayout.WIDTH_SHARDED:
         return  # columns of a block-sharded grid keep their order
-    if view.shape[-1] == whole.shape[-1]:
-        return
     first = start % whole.shape[-1] // spec.shape[1]
     cores = _cores(spec)[first : first + view.memory_config().shard_spec.grid.num_cores()]
     if _cores(view.memory_config().shard_spec) != cores:

@@ -14,6 +14,7 @@ A card hides these faults in nearly every run. Off, nothing of this module is lo
 
 import functools
 import random
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, NamedTuple
 
@@ -28,7 +29,7 @@ from golden_mesh.mesh.memory import Slot
 from golden_mesh.program import lines, place
 
 Queue = tuple[int, int]  # mesh id, command queue
-Clock = dict[Queue, int]  # calls of each queue that are surely over
+Clock = Counter[Queue]  # calls of each queue that are surely over
 Place = tuple  # of memory: chip, buffer type, address
 # They wait for no other chip.
 _LOCAL = frozenset("ttnn.mesh_partition ttnn.moe_expert_token_remap ttnn.point_to_point".split())
@@ -62,10 +63,10 @@ class Event(NamedTuple):
 class Adversary:
     def __init__(self, seed: int):
         self.random = random.Random(seed)
-        self.clocks: dict[Queue, Clock] = {}  # what is over before a queue's next call
-        self.host: Clock = {}  # what the program has waited for
+        self.clocks: dict[Queue, Clock] = defaultdict(Counter)  # what is over before a queue's next call
+        self.host: Clock = Counter()  # what the program has waited for
         self.written: dict[Place, Access] = {}
-        self.read: dict[Place, dict[Queue, Access]] = {}
+        self.read: dict[Place, dict[Queue, Access]] = defaultdict(dict)
         self.flying: list[tuple[Access, Callable[[], None]]] = []  # reads, and what completes each
         self.call: Call | None = None  # under way
         self.captured: dict[int, tuple[Any, Call]] = {}  # the calls of captured steps, by id
@@ -76,9 +77,9 @@ class Adversary:
 
     def begin(self, queue: Queue) -> int:
         """The number of the queue's next call. What the program has waited for is over."""
-        clock = self.clocks.setdefault(queue, {})
-        _merge(clock, self.host)
-        clock[queue] = clock.get(queue, 0) + 1
+        clock = self.clocks[queue]
+        clock |= self.host
+        clock[queue] += 1
         return clock[queue]
 
     def access(self, what: str, queue: Queue, reads: Iterator[Slot], writes: Iterator[Slot]) -> Access:
@@ -86,7 +87,7 @@ class Adversary:
         access, clock = Access(queue, self.begin(queue), what), self.clocks[queue]
         for slot, at in ((slot, at) for slot in reads for at in _places(slot)):
             self._over(clock, self.written.get(at), what, "reads", slot, "writes")
-            self.read.setdefault(at, {})[queue] = access
+            self.read[at][queue] = access
         for slot, at in ((slot, at) for slot in writes for at in _places(slot)):
             self._over(clock, self.written.get(at), what, "writes", slot, "writes")
             for other in self.read.pop(at, {}).values():
@@ -95,7 +96,7 @@ class Adversary:
         return access
 
     def _over(self, clock: Clock, other: Access | None, what: str, does: str, slot: Slot, did: str) -> None:
-        if other is not None and clock.get(other.queue, 0) < other.count:
+        if other is not None and clock[other.queue] < other.count:
             raise RaceError(
                 f"{what} {does} {slot} on queue {self.call.queue[1]}, which {other.what} on queue {other.queue[1]} may "
                 f"still {did[:-1]}: wait_for_event({self.call.queue[1]}, record_event(mesh, {other.queue[1]})) between "
@@ -107,23 +108,29 @@ class Adversary:
 
         all_chips: not only those of one chip, so that no chip is behind.
         """
-        _merge(self.host, clock)
-        if all_chips and self.last and self.last.count <= self.host.get(self.last.queue, 0):
+        self.host |= clock
+        if all_chips and self.last and self.last.count <= self.host[self.last.queue]:
             self.since = {}
-        arrived = [each for each in self.flying if each[0].count <= self.host.get(each[0].queue, 0)]
+        arrived = [each for each in self.flying if each[0].count <= self.host[each[0].queue]]
         self.flying = [each for each in self.flying if each not in arrived]
         self.random.shuffle(arrived)
         for _, complete in arrived:
             complete()
 
-    def forget(self) -> None:
+    def forget_mesh(self, real: Callable, devices: list[int]) -> None:
         """A mesh was opened or closed: nothing is under way."""
         for each in (self.written, self.read, self.since, self.flying, self.captured):
             each.clear()
+        real(devices)
 
     # ---- steps
 
-    def step(self, real: Callable, step) -> None:
+    def record(self, real: Callable, step) -> None:
+        """Keep a step of a trace."""
+        self.captured[id(step)] = step, self.call
+        real(step)
+
+    def run(self, real: Callable, step) -> None:
         """Run a step of the program, or of a trace's replay."""
         _, call = self.captured.get(id(step), (step, self.call))
         if call is not None:
@@ -151,20 +158,15 @@ class Adversary:
     def transferred(self, call: Call, reads: list[Slot], writes: list[Slot], host, blocking: bool) -> None:
         """A transfer between host and device was enqueued. host: the tensor that a read fills."""
         access = self.access(call.what, call.queue, reads, writes)
+        if reads and blocking:
+            self.wait(self.clocks[call.queue], all_chips=len(reads[0].devices) == call.chips)
         if not reads or blocking:
-            if reads:
-                self.wait(dict(self.clocks[call.queue]), all_chips=len(reads[0].devices) == call.chips)
             return
         shards = [transfer.bytes_of(shard) for shard in ttnn.get_device_tensors(host)]
         values = [shard.clone() for shard in shards]
         for shard in shards:
             shard.fill_(self.random.randrange(1, 255) if "INT" in host.dtype.name else 255)  # bytes of NaN
         self.flying.append((access, lambda: [shard.copy_(value) for shard, value in zip(shards, values)]))
-
-
-def _merge(clock: Clock, other: Clock) -> None:
-    for queue, count in other.items():
-        clock[queue] = max(clock.get(queue, 0), count)
 
 
 def _places(slot: Slot) -> list[Place]:
@@ -187,7 +189,7 @@ def _semaphores(values) -> Iterator[Place]:
 
 def start(seed: int) -> None:
     """Let this process's golden mesh be an adversary."""
-    adversary = Adversary(seed)
+    adversary, traces = Adversary(seed), dispatch.traces
     real_call, methods = dispatch.OPERATION.__call__, ("cpu", "item", "to_list", "to_numpy", "to_torch", "to")
 
     def calling(name: str, real: Callable, args: tuple, kwargs: dict) -> Any:
@@ -222,22 +224,8 @@ def start(seed: int) -> None:
     dispatch.OPERATION.__call__ = operation
     for name in methods:
         setattr(ttnn.Tensor, name, method(name, getattr(ttnn.Tensor, name)))
-    dispatch.run = functools.partial(adversary.step, dispatch.run)
-    dispatch.traces.run = functools.partial(adversary.step, dispatch.traces.run)
-    record = dispatch.traces.record
-
-    def record_step(step):
-        adversary.captured[id(step)] = step, adversary.call
-        record(step)
-
-    dispatch.traces.record = record_step
-    forget_mesh = dispatch.forget_mesh
-
-    def forget(devices):
-        adversary.forget()
-        forget_mesh(devices)
-
-    dispatch.forget_mesh = forget
+    for owner, name in ((dispatch, "run"), (traces, "run"), (traces, "record"), (dispatch, "forget_mesh")):
+        setattr(owner, name, functools.partial(getattr(adversary, name), getattr(owner, name)))
     known = transfer.known_padding
 
     def padding(tensor, slot):
@@ -276,13 +264,13 @@ def _stand_ins(adversary: Adversary) -> dict[str, doors.StandIn]:
 
     def record_event(real, mesh_device, cq_id=None, *args, **kwargs):
         queue = mesh_device.id(), _queue_id(cq_id)
-        _merge(adversary.clocks.setdefault(queue, {}), adversary.host)
-        return Event(real(mesh_device, cq_id, *args, **kwargs), dict(adversary.clocks[queue]))
+        adversary.clocks[queue] |= adversary.host
+        return Event(real(mesh_device, cq_id, *args, **kwargs), adversary.clocks[queue].copy())
 
     def wait_for_event(real, cq_id=None, mesh_event=None):
         real(cq_id, mesh_event.real)
         for mesh in {queue[0] for queue in mesh_event.clock}:
-            _merge(adversary.clocks.setdefault((mesh, _queue_id(cq_id)), {}), mesh_event.clock)
+            adversary.clocks[mesh, _queue_id(cq_id)] |= mesh_event.clock
 
     def event_synchronize(real, mesh_event):
         real(mesh_event.real)
@@ -292,7 +280,7 @@ def _stand_ins(adversary: Adversary) -> dict[str, doors.StandIn]:
         real(device, cq_id, *args, **kwargs)
         for queue in list(adversary.clocks):
             if queue[0] == device.id() and (cq_id is None or queue[1] == _queue_id(cq_id)):
-                adversary.wait(dict(adversary.clocks[queue]))
+                adversary.wait(adversary.clocks[queue])
 
     def execute_trace(real, mesh_device, trace_id, *, cq_id=None, blocking=True):
         queue = mesh_device.id(), _queue_id(cq_id)
@@ -303,7 +291,7 @@ def _stand_ins(adversary: Adversary) -> dict[str, doors.StandIn]:
         finally:
             adversary.call = before
         if blocking:
-            adversary.wait(dict(adversary.clocks.get(queue, {})))
+            adversary.wait(adversary.clocks[queue])
 
     return {
         "events.record_event": record_event,

@@ -12,7 +12,7 @@ from typing import Callable, Iterable
 import ttnn
 
 from golden_mesh import switches
-from golden_mesh.errors import GoldenError, missing
+from golden_mesh.errors import GoldenError, MissingGolden
 from golden_mesh.hazards import checks as hazard_checks
 from golden_mesh.mesh import buffers, meshes
 from golden_mesh.mesh.arguments import (
@@ -27,13 +27,14 @@ from golden_mesh.mesh.arguments import (
     without_outputs,
 )
 from golden_mesh.mesh.buffers import bank_bytes
-from golden_mesh.mesh.memory import Slot, identity
+from golden_mesh.mesh.memory import Part, Slot, identity
 from golden_mesh.mesh.steps import Step, memory, run
 from golden_mesh.mesh.trace import Traces
-from golden_mesh.mesh.views import Views
 from golden_mesh.registry import GOLDENS
 
-views = Views()
+# Views of a part of a tensor (ttnn.narrow), until its memory is freed or given to another tensor. A view may share the
+# tensor's address; then only its cores differ.
+views: dict[tuple, Part] = {}
 traces = Traces(run)
 HANDLERS: dict[str, Callable] = {}  # ops that move data between host and device: mesh/transfer.py
 # Written in Python. They only call functions that the golden mesh replaces.
@@ -56,7 +57,24 @@ def slot_of(tensor: ttnn.Tensor) -> Slot:
         *_chips_of(tensor, mesh), config.buffer_type, tensor.buffer_address(), bank_bytes(tensor, config, mesh),
         shape_of(tensor), tensor.dtype,
     )  # fmt: skip
-    return views.look(slot, config)
+    part = views.get(_view_key(slot, config)) if views else None
+    return slot if part is None else slot._replace(part=part)
+
+
+def _view_key(slot: Slot, config: ttnn.MemoryConfig) -> tuple:
+    return slot.buffer_type, slot.address, slot.shape, str(config.shard_spec)
+
+
+def add_view(whole: Slot, view: Slot, config: ttnn.MemoryConfig, dim: int, start: int, length: int) -> None:
+    """`view` shows `length` elements from `start` along dim of the tensor in `whole`."""
+    if whole.part is not None:
+        raise GoldenError("ttnn.narrow of what is narrowed already: narrow the whole tensor")
+    views[_view_key(view, config)] = Part(whole, dim % len(whole.shape), start % whole.shape[dim], length)
+
+
+def forget_views(address: int) -> None:
+    for key in [key for key, part in views.items() if part.whole.address == address]:
+        del views[key]
 
 
 def _chips_of(tensor: ttnn.Tensor, mesh: ttnn.MeshDevice) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
@@ -122,7 +140,7 @@ def call(operation, *args, **kwargs):
     tensors = tensors_in(values)
     inputs = [t for t in tensors if on_device(t)]
     if golden is None and inputs:
-        raise missing(name)
+        raise MissingGolden(name)
     if len(inputs) < len(tensors) and name not in ON_HOST:
         raise host_tensor_refused(operation, args, kwargs)
     slots = {identity(t): slot_of(t) for t in inputs}  # before the call: an op may free or move its inputs
@@ -158,12 +176,12 @@ def call(operation, *args, **kwargs):
         return result  # host only
     for tensor in outputs:
         if identity(tensor) not in slots and not (golden and golden.view):
-            views.forget(tensor.buffer_address())
+            forget_views(tensor.buffer_address())
     written = tuple(map(slot_of, outputs))
     addresses = {s.address for s in slots.values()}
     _note(operation, outputs, written, addresses)
     if golden is None:
-        raise missing(name)
+        raise MissingGolden(name)
     if form is None:
         raise GoldenError(f"the golden of {name} does not know this call: ttnn declares no such overload")
     if programs is not None and device.num_program_cache_entries() != programs:

@@ -1,10 +1,7 @@
 """Functions and methods of the library that take or return tensors and are not registered operations.
 
-Registered operations come through dispatch.call. These functions do not. There are three kinds:
-
-- A function that reads and writes no values (PLAIN).
-- A function that a stand-in replaces (tables in mesh/transfer.py and start/install.py).
-- A function that refuses tensors on a device.
+Registered operations come through dispatch.call. Of these functions each reads and writes no values (PLAIN), has a
+stand-in (tables in mesh/transfer.py and start/install.py), or refuses tensors on a device.
 """
 
 import functools
@@ -18,7 +15,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 import ttnn
 
 from golden_mesh import switches
-from golden_mesh.errors import missing
+from golden_mesh.errors import MissingGolden
 from golden_mesh.mesh.arguments import on_device, tensors_in
 from golden_mesh.versions import lacking
 
@@ -81,12 +78,18 @@ def install(stand_ins: dict[str, StandIn]) -> None:
         missing_names.discard(door.name)
         if id(door.function) in operations:
             replaced[id(door.function)] = operations[id(door.function)]
-        elif door.name in stand_ins:
-            stand_in = replaced[id(door.function)] = standing_in(door.function, stand_ins[door.name])
-            if isinstance(door.owner, type):
-                setattr(door.owner, door.name.split(".")[-1], stand_in)
+            continue
+        if door.name in stand_ins:
+            function = standing_in(door.function, stand_ins[door.name])
         elif takes_or_gives_tensors(door) and door.name not in PLAIN:
-            _put_refusal(door, replaced)
+            refused.append(door.name)
+            function = refusing(door.function, f"ttnn._ttnn.{door.name}")
+        else:
+            continue
+        replaced[id(door.function)] = function
+        if isinstance(door.owner, type):
+            is_static = type(door.function).__name__ == "nb_func"
+            setattr(door.owner, door.name.split(".")[-1], staticmethod(function) if is_static else function)
     for name in missing_names:
         lacking[f"ttnn._ttnn.{name}"] = "nothing: no program can call it"
     for module in _modules_of_ttnn():
@@ -103,16 +106,6 @@ def _modules_of_ttnn() -> list[ModuleType]:
         for name, module in list(sys.modules.items())
         if name.split(".")[0] == "ttnn" or (getattr(module, "__file__", None) or "").startswith(folder)
     ]
-
-
-def _put_refusal(door: Door, replaced: dict[int, Callable]) -> None:
-    refused.append(door.name)
-    refusal = refusing(door.function, f"ttnn._ttnn.{door.name}")
-    if isinstance(door.owner, ModuleType):
-        replaced[id(door.function)] = refusal
-    else:
-        is_static = type(door.function).__name__ == "nb_func"
-        setattr(door.owner, door.name.split(".")[-1], staticmethod(refusal) if is_static else refusal)
 
 
 def standing_in(real: Callable, stand_in: StandIn) -> Callable:
@@ -145,4 +138,4 @@ def refusing(real: Callable, name: str) -> Callable:
 
 def _refuse(name: str, values: Any) -> None:
     if switches.current.values and any(on_device(tensor) for tensor in tensors_in(values)):
-        raise missing(name)
+        raise MissingGolden(name)

@@ -1,28 +1,24 @@
 """Golden memory: the values that every chip of the mesh holds, keyed by the chips' own addresses.
 
 An entry is the torch value of one tensor on one chip. Its key is (device id, buffer type, address). The real
-allocator gives the addresses, so lifetimes need no bookkeeping here. Memory that is allocated again replaces
-the old entry. A view reads the entry of its base under another shape.
+allocator gives the addresses, so lifetimes need no bookkeeping here: memory that is allocated again replaces the old
+entry, and a view reads the entry of its base under another shape. New content that begins at another address, or has
+another size, is an error here, garbage on a chip.
 
-A trace's replay or an allocation of a submesh may overwrite a tensor's memory. The tensor then reads the new
-content, as on a chip. New content that begins at another address, or has another size, is an error here. A
-chip would give garbage.
+Values that are equal by construction are one torch tensor: replicas, and results of ops that only move data. Before
+an op writes in place, `exclusive` copies a shared value.
 
-Values are shared wherever they are equal by construction. Replicas hold one torch tensor. An op that only
-moves data gives its output the torch tensor of its input. Before an op writes in place, `exclusive` copies a
-shared value.
-
-Memory that was only allocated is unknown. A value computed from unknown memory is unknown too. `read` refuses
-unknown memory. A tensor is known or unknown as a whole, with one exception: ops that write parts of a tensor
-without reading it (into a cache). They leave marks in the elements that were never written. The tensor is
-known again when it has no marks left. The mark is NaN, so writing a NaN counts as writing nothing.
+Memory that was only allocated is unknown, and so is a value computed from it; `read` refuses it. A tensor is known
+or unknown as a whole, but for ops that write parts of a tensor without reading it (into a cache). They leave marks
+in the elements that were never written, and the tensor is known again when none are left. The mark is NaN, so
+writing a NaN counts as writing nothing.
 """
 
 from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
@@ -110,7 +106,7 @@ class Region:
 class GoldenMemory:
     def __init__(self):
         # By device and the identity of the buffer type: an enum's own hash takes longer than the rest of a look-up.
-        self._regions: dict[tuple[int, int], Region] = {}
+        self._regions: dict[tuple[int, int], Region] = defaultdict(Region)
         self._holders: dict[int, int] = defaultdict(int)  # torch storage -> number of entries with a value in it
 
     def forget(self, slot: Slot, why: str = NEVER_WRITTEN) -> None:
@@ -125,9 +121,7 @@ class GoldenMemory:
             return
         kind = identity(slot.buffer_type)
         for device, value in zip(slot.devices, values, strict=True):
-            region = self._regions.get((device, kind))
-            if region is None:
-                region = self._regions[device, kind] = Region()
+            region = self._regions[device, kind]
             entry = region.entries.get(slot.address)
             if entry is None or entry.size != slot.size:  # else no other entry can overlap
                 for address in region.overlapping(slot.address, slot.size):
@@ -196,8 +190,7 @@ class GoldenMemory:
             return [torch.empty(slot.shape, dtype=_HOLDERS.get(slot.dtype.name, torch.bfloat16))] * len(slot.devices)
         if slot.part is not None:
             whole, part = self._read(slot.part.whole, known), slot.part
-            parts = {id(v): v.narrow(part.dim, part.start, part.length) for v in whole}
-            return [parts[id(v)] for v in whole]
+            return each_once(lambda value: value.narrow(part.dim, part.start, part.length), whole)
         values, views = [], {}
         for device in slot.devices:
             entry = self._entry(device, slot)
@@ -219,8 +212,7 @@ class GoldenMemory:
         return entry
 
     def _held(self, device: int, slot: Slot) -> Entry:
-        region = self._regions.get((device, identity(slot.buffer_type)))
-        entry = region.entries.get(slot.address) if region else None
+        entry = self._regions[device, identity(slot.buffer_type)].entries.get(slot.address)
         if entry is None:
             raise GoldenError(f"chip {device} has no value for {slot}: it was overwritten after it was made")
         return entry
@@ -250,8 +242,8 @@ class GoldenMemory:
     def free(self, slot: Slot) -> None:
         """Forget the slot's values: its buffer was deallocated."""
         for device in slot.devices:
-            region = self._regions.get((device, identity(slot.buffer_type)))
-            if region and slot.address in region.entries:
+            region = self._regions[device, identity(slot.buffer_type)]
+            if slot.address in region.entries:
                 self._release(region.remove(slot.address))
 
     def forget_devices(self, devices: list[int]) -> None:
@@ -262,12 +254,9 @@ class GoldenMemory:
 
     def host_bytes(self) -> int:
         """Bytes of host memory that the values take, each storage counted once."""
-        storages = {}
-        for region in self._regions.values():
-            for entry in region.entries.values():
-                if entry.value is not None:
-                    storages[_storage(entry.value)] = entry.value.untyped_storage().nbytes()
-        return sum(storages.values())
+        entries = (entry for region in self._regions.values() for entry in region.entries.values())
+        values = (entry.value for entry in entries if entry.value is not None)
+        return sum({_storage(value): value.untyped_storage().nbytes() for value in values}.values())
 
     def _hold(self, entry: Entry, value: torch.Tensor | None) -> None:
         """Put a value into the entry in place of the one that it has."""
@@ -317,35 +306,42 @@ def _as_view(value: torch.Tensor, slot: Slot, padding: float | None) -> torch.Te
     """
     if value.numel() == prod(slot.shape):
         return value.reshape(slot.shape)
-    if value.dim() >= 2 and len(slot.shape) >= 2 and value.shape[-1] == slot.shape[-1]:
-        matrices = value.reshape(-1, *value.shape[-2:])
-        if slot.shape[-2] < matrices.shape[1] and matrices.shape[0] == prod(slot.shape[:-2]):
-            return matrices[:, : slot.shape[-2]].reshape(slot.shape)
-        rows = matrices.shape[1]
-        held = -(-slot.shape[-2] // TILE) * TILE  # rows of the slot's tiles
-        if rows % held == 0 and matrices.shape[0] * (rows // held) == prod(slot.shape[:-2]):
-            tiles = matrices.reshape(-1, held, matrices.shape[2])
-            return tiles[:, : slot.shape[-2]].reshape(slot.shape)
     if value.dim() >= 2 and len(slot.shape) >= 2:
-        matrices, new = value.reshape(-1, *value.shape[-2:]), slot.shape[-2:]
-        same_tiles = all(to <= n <= -(-to // TILE) * TILE for n, to in zip(matrices.shape[1:], new))
-        if same_tiles and len(matrices) == prod(slot.shape[:-2]):
-            return matrices[:, : new[0], : new[1]].reshape(slot.shape)  # an op wrote into the padding
-        fits = (to in (n, -(-n // TILE) * TILE) for n, to in zip(matrices.shape[1:], new))
-        if all(fits) and len(matrices) == prod(slot.shape[:-2]):
-            below, right = (to - n for n, to in zip(matrices.shape[1:], new))
+        (rows, columns), count = slot.shape[-2:], prod(slot.shape[:-2])
+        matrices = value.reshape(-1, *value.shape[-2:])
+        if len(matrices) != count and value.shape[-1] == columns and value.shape[-2] % _in_tiles(rows) == 0:
+            matrices = matrices.reshape(-1, _in_tiles(rows), columns)
+        (height, width), matches = matrices.shape[1:], len(matrices) == count
+        cuts_rows = rows < height and columns == width
+        if matches and (cuts_rows or (rows <= height <= _in_tiles(rows) and columns <= width <= _in_tiles(columns))):
+            return matrices[:, :rows, :columns].reshape(slot.shape)
+        if matches and rows in (height, _in_tiles(height)) and columns in (width, _in_tiles(width)):
             unknown = torch.nan if value.is_floating_point() else 0
             filled = unknown if padding is None else padding
-            return F.pad(matrices, (0, right, 0, below), value=filled).reshape(slot.shape)
+            return F.pad(matrices, (0, columns - width, 0, rows - height), value=filled).reshape(slot.shape)
     raise GoldenError(
         f"{list(value.shape)} lies where {slot} is read: a view must keep its elements, cut off rows or add a tile's "
         "padding"
     )
 
 
+def _in_tiles(extent: int) -> int:
+    return -(-extent // TILE) * TILE
+
+
 def _same_tiles(value: torch.Tensor, slot: Slot) -> bool:
     """Whether the slot differs from `value` at most in its outer dimensions."""
     return tuple(value.shape[-2:]) == slot.shape[-2:] and value.numel() == prod(slot.shape)
+
+
+def each_once(function: Callable, *lists: list) -> list:
+    """Call the function with the values of each chip, and once for replicas."""
+    results: dict[tuple, Any] = {}
+    for values in zip(*lists):
+        key = tuple(map(id, values))
+        if key not in results:
+            results[key] = function(*values)
+    return [results[tuple(map(id, values))] for values in zip(*lists)]
 
 
 def _storage(value: torch.Tensor) -> int:

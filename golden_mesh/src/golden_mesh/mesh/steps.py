@@ -11,9 +11,9 @@ from golden_mesh.arithmetic.packer import nan_to_infinity, pack
 from golden_mesh.arithmetic.plain import is_plain
 from golden_mesh.errors import GoldenError
 from golden_mesh.mesh.arguments import substitute
-from golden_mesh.mesh.memory import NEVER_WRITTEN, GoldenMemory, Slot, identity
+from golden_mesh.mesh.memory import NEVER_WRITTEN, GoldenMemory, Slot, each_once, identity
 from golden_mesh.mesh.unknown import Shards, as_marks, keep_marks, read_all
-from golden_mesh.registry import Golden
+from golden_mesh.registry import MOVERS, Golden
 
 AT_ONCE = 1 << 18  # elements of a result: chips with smaller ones are computed together
 memory = GoldenMemory()
@@ -241,14 +241,12 @@ def _run_over_chips(step: Step, shards: Shards, memory) -> None:
         line = () if step.axis is None else tuple(c for a, c in enumerate(coordinate) if a != step.axis)
         groups.setdefault(line, []).append(chip)
     results: list = [None] * len(slot.devices)
+    nothing = (None,) * len(step.outputs)
     for group in groups.values():
         values = step.call([held and [held[chip] for chip in group] for held in shards], _extras(step))
-        rounded: dict[int, tuple] = {}  # replicas stay one tensor
-        for chip, value in zip(group, values, strict=True):
-            if id(value) not in rounded:
-                nothing = (None,) * len(step.outputs)
-                rounded[id(value)] = nothing if value is None else _rounded(step, value)
-            results[chip] = rounded[id(value)]
+        rounded = each_once(lambda value: nothing if value is None else _rounded(step, value), values)
+        for chip, result in zip(group, rounded, strict=True):
+            results[chip] = result
     for i, out in enumerate(step.outputs):
         memory.write(out, [result[i] for result in results])
         for chip, result in zip(zip(out.devices, out.coordinates), results):
@@ -284,5 +282,5 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _packed(golden: Golden, values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     """Return a result as the packer writes it. Ops that move data have no packer: they keep NaN."""
     packed = pack(values, dtype)  # float32 without NaN
-    has_nan = dtype == ttnn.bfloat16 and values.dtype != torch.float32 and golden.computes
+    has_nan = dtype == ttnn.bfloat16 and values.dtype != torch.float32 and golden.family not in MOVERS
     return nan_to_infinity(packed) if has_nan else packed

@@ -13,7 +13,7 @@ from golden_mesh.errors import GoldenError, GoldenMeshError
 from golden_mesh.mesh import dispatch, doors, meshes
 from golden_mesh.mesh.arguments import on_device
 from golden_mesh.mesh.dispatch import slot_of, traces
-from golden_mesh.mesh.transfer import fetch, from_device, known_padding, move, send, to_torch
+from golden_mesh.mesh.transfer import as_host, fetch, from_device, known_padding, move, send, to_torch
 
 # Describe a tensor and its place.
 PLAIN = frozenset(
@@ -29,7 +29,7 @@ HOST_ONLY = frozenset("host_buffer pad pad_to_tile unpad unpad_from_tile".split(
 
 
 def _read(real, self, *args, **kwargs):
-    return real(fetch(self) if on_device(self) else self, *args, **kwargs)
+    return real(as_host(self), *args, **kwargs)
 
 
 def _to_torch_with_padded_shape(real, self):

@@ -105,9 +105,6 @@ class Traces:
             raise TraceError(f"release_trace of trace {trace_id}, which was never captured or is released")
         release_trace(mesh_device, trace_id)
 
-    def is_active(self, device) -> bool:
-        return self.capturing
-
 
 def _empty_trace(mesh_device, cq_id):
     """Make a trace of the library's own and return its id."""
@@ -118,10 +115,8 @@ def _empty_trace(mesh_device, cq_id):
 
 def _buffers(mesh_device) -> list[tuple[object, Extent]]:
     """Return the type and the extent of each allocated buffer."""
-    return [
-        (buffer.buffer_type, (buffer.address, buffer.address + buffer.max_size_per_bank))
-        for buffer in ttnn._ttnn.reports.get_buffers([mesh_device])
-    ]
+    buffers = ttnn._ttnn.reports.get_buffers([mesh_device])
+    return [(each.buffer_type, (each.address, each.address + each.max_size_per_bank)) for each in buffers]
 
 
 def _split_writes(trace: Trace) -> None:

@@ -14,12 +14,12 @@ import ttnn
 
 from golden_mesh.arithmetic.block_floats import BlockFloats
 from golden_mesh.arithmetic.packer import BLOCK_FLOATS
-from golden_mesh.errors import GoldenError, missing
+from golden_mesh.errors import GoldenError, MissingGolden
 from golden_mesh.hazards import checks as hazard_checks
 from golden_mesh.mesh import meshes
 from golden_mesh.mesh.arguments import on_device
-from golden_mesh.mesh.dispatch import HANDLERS, slot_of, traces, views
-from golden_mesh.mesh.memory import Slot
+from golden_mesh.mesh.dispatch import HANDLERS, add_view, forget_views, slot_of, traces
+from golden_mesh.mesh.memory import Slot, each_once
 from golden_mesh.mesh.steps import memory
 from golden_mesh.rounding import BLOCK, round_to
 
@@ -48,18 +48,11 @@ def shard_values(host: ttnn.Tensor) -> list[torch.Tensor]:
         key = tuple(key)
         if key not in values:
             held = shard.to_torch()
-            rounded = round_to(held, _holder(host.dtype))
+            # a block float's values are rounded already, by blocks of the tensor's own tile
+            rounded = round_to(held, ttnn.bfloat16 if host.dtype in BLOCK_FLOATS else host.dtype)
             values[key] = rounded.clone() if rounded is held else rounded
         result.append(values[key])
     return result
-
-
-def _holder(dtype: ttnn.DataType) -> ttnn.DataType:
-    """Return the dtype of the kept values.
-
-    A host tensor's values are rounded already, by blocks of its own tile.
-    """
-    return ttnn.bfloat16 if dtype in BLOCK_FLOATS else dtype
 
 
 def send(host: ttnn.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
@@ -67,8 +60,7 @@ def send(host: ttnn.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
     slot = slot_of(tensor)
     values = shard_values(host)
     if host.dtype in BLOCK_FLOATS:
-        packed = {id(value): BlockFloats.pack(value) for value in {id(value): value for value in values}.values()}
-        values = [packed[id(value)] for value in values]
+        values = each_once(BlockFloats.pack, values)
     memory.write(
         slot, values if len(values) == len(slot.devices) else values * len(slot.devices), padding=_padding(host)
     )
@@ -95,6 +87,10 @@ def fetch(tensor: ttnn.Tensor) -> ttnn.Tensor:
     return _on_host(tensor, memory.read(slot), lambda value: _pack(value, tensor, padding or 0))
 
 
+def as_host(tensor: ttnn.Tensor) -> ttnn.Tensor:
+    return fetch(tensor) if on_device(tensor) else tensor
+
+
 def fetch_for_torch(tensor: ttnn.Tensor) -> ttnn.Tensor:
     """Return a host tensor with the golden values of `tensor`, in rows, which become torch's without unpacking."""
     traces.outside("reading from a device")
@@ -111,8 +107,7 @@ def _torch_dtype(dtype: ttnn.DataType) -> ttnn.DataType:
 
 def _on_host(tensor: ttnn.Tensor, values: list[torch.Tensor], pack: Callable) -> ttnn.Tensor:
     """Return the host tensor of a value a chip. Replicas are packed once."""
-    packed = {key: pack(value) for key, value in {id(value): value for value in values}.items()}
-    shards = [packed[id(value)] for value in values]
+    shards = each_once(pack, values)
     if len(shards) == 1:
         return shards[0]
     host = ttnn.from_host_shards(shards, tensor.device().shape)
@@ -145,13 +140,8 @@ def _pack(value: torch.Tensor, tensor: ttnn.Tensor, padding: float) -> ttnn.Tens
 
 
 def _packed(value: torch.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
-    return ttnn.Tensor(
-        tensor=value.contiguous(),
-        data_type=tensor.dtype,
-        layout=tensor.layout,
-        mem_config=tensor.memory_config(),
-        tile=tensor.tile,
-    )
+    how = dict(layout=tensor.layout, mem_config=tensor.memory_config(), tile=tensor.tile)
+    return ttnn.Tensor(value.contiguous(), tensor.dtype, **how)
 
 
 @handles("ttnn.to_device")
@@ -185,7 +175,7 @@ def to_dtype(real, tensor, dtype):
     """Converts host tensors only. ttnn 0.81.1 itself refuses a tensor on a device."""
     result = real(tensor, dtype)
     if on_device(result):
-        raise missing("ttnn.to_dtype of a tensor on a device")
+        raise MissingGolden("ttnn.to_dtype of a tensor on a device")
     return result
 
 
@@ -251,7 +241,7 @@ def deallocate(real, tensor, *args, **kwargs):
     slot = slot_of(tensor) if there else None
     real(tensor, *args, **kwargs)
     if slot is not None and not tensor.is_allocated():
-        views.forget(slot.whole.address)  # freeing a view frees the whole tensor
+        forget_views(slot.whole.address)  # freeing a view frees the whole tensor
         if not traces.capturing:
             memory.free(slot.whole)
 
@@ -264,7 +254,7 @@ def narrow(real, input_tensor, dim, start, length):
     if whole is not None and tuple(view.shape) != tuple(input_tensor.shape):
         if dim in (-1, len(input_tensor.shape) - 1):
             hazard_checks.check_narrow(input_tensor, view, start)
-        views.add(whole, slot_of(view), view.memory_config(), dim, start, length)
+        add_view(whole, slot_of(view), view.memory_config(), dim, start, length)
     return view
 
 
@@ -294,28 +284,20 @@ def _load(real, file_name, device: Optional[ttnn.MeshDevice] = None):
     return host if device is None else host.to(device)
 
 
-def _dump(real, file_name, tensor, *args, **kwargs):
-    real(file_name, fetch(tensor) if on_device(tensor) else tensor, *args, **kwargs)
-
-
 def _distribute(real, tensor, mapper, mesh_device: Optional[ttnn.MeshDevice] = None):
     host = real(tensor, mapper)
     return host if mesh_device is None else host.to(mesh_device)
 
 
-def _aggregate(real, tensor, composer):
-    return real(fetch(tensor) if on_device(tensor) else tensor, composer)
-
-
 def _refuse_overlapped(real, *args, **kwargs):
     """The tensors are parts of objects that do not show them, so their values cannot be put in."""
-    raise missing("ttnn._ttnn.tensor.dump_overlapped_tensors")
+    raise MissingGolden("ttnn._ttnn.tensor.dump_overlapped_tensors")
 
 
 STAND_INS = {
     "tensor.load_tensor_flatbuffer": _load,
-    "tensor.dump_tensor_flatbuffer": _dump,
+    "tensor.dump_tensor_flatbuffer": lambda real, file_name, x, *args, **how: real(file_name, as_host(x), *args, **how),
     "tensor.dump_overlapped_tensors": _refuse_overlapped,
     "multi_device.distribute_tensor": _distribute,
-    "multi_device.aggregate_tensor": _aggregate,
+    "multi_device.aggregate_tensor": lambda real, tensor, composer: real(as_host(tensor), composer),
 }

@@ -107,17 +107,11 @@ class Replay:
         if values is None:
             empty = ttnn.allocate_tensor_on_device
             return empty(ttnn.Shape(tensor["shape"]), dtype, layout, self.device, memory_config)
-        shards = {
-            id(v): ttnn.from_torch(
-                v if dtype != ttnn.uint32 else v.to(torch.int64),
-                dtype=dtype,
-                layout=layout,
-                pad_value=tensor.get("padding"),
-            )  # fmt: skip
-            for v in _on_all(values, self.chips)
-        }
-        host = [shards[id(v)] for v in _on_all(values, self.chips)]
-        host = host[0] if self.chips == 1 else ttnn.from_host_shards(host, self.device.shape)
+        how = dict(dtype=dtype, layout=layout, pad_value=tensor.get("padding"))
+        each = values if isinstance(values, list) else [values]
+        shards = [ttnn.from_torch(v.to(torch.int64) if dtype == ttnn.uint32 else v, **how) for v in each]
+        shards *= self.chips // len(shards)
+        host = shards[0] if self.chips == 1 else ttnn.from_host_shards(shards, self.device.shape)
         return host if memory_config is None else ttnn.to_device(host, self.device, memory_config)
 
     def _semaphore(self, _) -> Any:

@@ -3,7 +3,7 @@
 import math
 import re
 from enum import Enum
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import Any, Callable, NamedTuple
 
 import ttnn
@@ -99,7 +99,13 @@ KINDS = (
     ),
 )  # fmt: skip
 _BY_NAME = {kind.name: kind for kind in KINDS}
-_DEEP = ("list", "tuple", "cores", "core set")  # their plain form is a list of further values
+
+
+def _each(form: list | dict, function: Callable) -> list | dict:
+    """A plain form with the function's result for each value inside. A config's form has a dict of values."""
+    if isinstance(form, dict):
+        return {name: function(value) for name, value in form.items()}
+    return [_each(item, function) if isinstance(item, dict) else function(item) for item in form]
 
 
 def to_plain(value: Any, own: Callable[[Any], Any]) -> Any:
@@ -114,13 +120,7 @@ def to_plain(value: Any, own: Callable[[Any], Any]) -> Any:
     if kind is None:
         raise TypeError(f"a record has no kind for {class_path(value)}")
     plain = kind.plain(value)
-    if kind.name == "scalar":
-        return plain
-    if kind.name in _DEEP:
-        plain = [to_plain(item, own) for item in plain]
-    if kind.name == "config":
-        plain = [plain[0], {name: to_plain(item, own) for name, item in plain[1].items()}]
-    return kind.name, plain
+    return plain if kind.name == "scalar" else (kind.name, _each(plain, partial(to_plain, own=own)))
 
 
 def from_plain(plain: Any, own: dict[str, Callable] = {}) -> Any:
@@ -132,11 +132,7 @@ def from_plain(plain: Any, own: dict[str, Callable] = {}) -> Any:
         return own[name](form)
     if name not in _BY_NAME:
         raise Refused(f"a record has no kind {name!r}")
-    if name in _DEEP:
-        form = [from_plain(item, own) for item in form]
-    if name == "config":
-        form = [form[0], {field: from_plain(item, own) for field, item in form[1].items()}]
-    return _BY_NAME[name].value(form)
+    return _BY_NAME[name].value(_each(form, partial(from_plain, own=own)))
 
 
 def named(path: str) -> str:
@@ -145,24 +141,21 @@ def named(path: str) -> str:
     return f"ttnn.{short}" if getattr(ttnn, short, None) is named_class(path) else path
 
 
+_CODE = {
+    "list": "[{}]", "tuple": "({})", "core": "ttnn.CoreCoord({})", "cores": "ttnn.CoreRange({})",
+    "core set": "ttnn.CoreRangeSet([{}])",
+}  # fmt: skip
+
+
 def code(plain: Any) -> str:
     """The Python expression that makes the value of a plain form."""
     if type(plain) is not tuple:
         return f"float({str(plain)!r})" if isinstance(plain, float) and not math.isfinite(plain) else repr(plain)
     kind, form = plain
-    if kind == "tensor":
-        return f"t{form}"
-    if kind in ("mesh", "semaphore"):
-        return {"mesh": "device", "semaphore": "semaphore(device)"}[kind]
-    if kind in ("list", "tuple"):
-        inside = ", ".join(map(code, form))
-        return f"[{inside}]" if kind == "list" else f"({inside}{',' * (len(form) == 1)})"
-    if kind == "core":
-        return f"ttnn.CoreCoord({form[0]}, {form[1]})"
-    if kind == "cores":
-        return f"ttnn.CoreRange({', '.join(map(code, form))})"
-    if kind == "core set":
-        return f"ttnn.CoreRangeSet([{', '.join(map(code, form))}])"
+    if kind in ("tensor", "mesh", "semaphore"):
+        return {"tensor": f"t{form}", "mesh": "device", "semaphore": "semaphore(device)"}[kind]
+    if kind in _CODE:
+        return _CODE[kind].format(", ".join(map(code, form)) + "," * (kind == "tuple" and len(form) == 1))
     if kind == "enum":
         return f"{named(form[0])}.{form[1]}"
     for name in ("DRAM_MEMORY_CONFIG", "L1_MEMORY_CONFIG"):
