@@ -13,7 +13,7 @@ import pytest
 import golden_mesh
 from golden_mesh.__main__ import environment
 from golden_mesh.errors import GoldenMeshError
-from golden_mesh.hazards.differs import DIFFERS
+from golden_mesh.start.doctor import DIFFERS
 from golden_mesh.start.options import COMMANDS, parse
 
 ROOT = Path(__file__).resolve().parents[1]

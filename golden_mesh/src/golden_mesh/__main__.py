@@ -28,7 +28,6 @@ from golden_mesh.start.overlay import ttnn_package
 from golden_mesh.switches import VARIABLE, Switches
 
 EVERYWHERE = str(Path(__file__).resolve().parent / "everywhere")
-_REFUSED = 2  # exit status of a user's error, as in Python's own command line
 
 
 def environment(given: Namespace, inherited: dict[str, str]) -> dict[str, str]:
@@ -124,7 +123,7 @@ def command() -> NoReturn:
         run(given, python)
     except GoldenMeshError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(_REFUSED)
+        sys.exit(2)  # as Python's own command line does
 
 
 if __name__ == "__main__":

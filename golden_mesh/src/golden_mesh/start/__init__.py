@@ -1,3 +1,1 @@
-"""What comes before the first call: machines, the runtime root, the command line, versions, and the doors that are
-replaced.
-"""
+"""What comes before the first call: machines, the runtime root, the command line, and what of ttnn is replaced."""

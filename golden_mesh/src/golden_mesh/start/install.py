@@ -4,6 +4,7 @@ Only this module and the modules it calls replace parts of ttnn.
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import ttnn
@@ -25,43 +26,26 @@ def install(directory: Path) -> None:
     directory: for files of Open MPI, which ttnn starts.
     """
     assert goldens.COUNT, "goldens register themselves on import"
-    _start_mpi(directory)
+    users = {"TMPDIR": os.environ["TMPDIR"]} if "TMPDIR" in os.environ else {}
+    os.environ["TMPDIR"] = f"{directory}"  # Open MPI leaves a folder there
+    ttnn.init_distributed_context()
+    del os.environ["TMPDIR"]
+    os.environ.update(users)
     dispatch.OPERATION.__call__ = dispatch.call
     tensor_methods.install()
     transfers = {door: doors.for_values(stand_in) for door, stand_in in transfer.STAND_INS.items()}
-    doors.install(transfers | _unregistered_operations() | _mesh_functions() | _trace_functions())
+    operations = {f"operations.conv.{name}": _through_dispatch(name) for name in UNREGISTERED}
+    doors.install(transfers | operations | _mesh_functions() | _trace_functions())
 
 
-def _unregistered_operations() -> dict[str, doors.StandIn]:
-    """Stand-ins that call the functions in UNREGISTERED as operations are called."""
+def _through_dispatch(name: str) -> doors.StandIn:
+    """A stand-in that calls the function as operations are called."""
 
-    def through_dispatch(name: str) -> doors.StandIn:
-        def stand_in(real, *args, **kwargs):
-            operation = dispatch.OPERATION(
-                python_fully_qualified_name=f"ttnn.{name}",
-                function=real,
-                preprocess_golden_function_inputs=None,
-                golden_function=None,
-                postprocess_golden_function_outputs=None,
-                is_cpp_operation=True,
-                is_experimental=False,
-            )
-            return dispatch.call(operation, *args, **kwargs)
+    def stand_in(real, *args, **kwargs):
+        operation = replace(ttnn.add, python_fully_qualified_name=f"ttnn.{name}", function=real)
+        return dispatch.call(operation, *args, **kwargs)
 
-        return stand_in
-
-    return {f"operations.conv.{name}": through_dispatch(name) for name in UNREGISTERED}
-
-
-def _start_mpi(directory: Path) -> None:
-    """Start Open MPI with our directory as TMPDIR: it leaves a folder there."""
-    before = {"TMPDIR": os.environ["TMPDIR"]} if "TMPDIR" in os.environ else {}
-    os.environ["TMPDIR"] = f"{directory}"
-    try:
-        ttnn.init_distributed_context()
-    finally:
-        del os.environ["TMPDIR"]
-        os.environ.update(before)
+    return stand_in
 
 
 def _mesh_functions() -> dict[str, doors.StandIn]:
@@ -143,7 +127,7 @@ def _trace_functions() -> dict[str, doors.StandIn]:
         "operations.trace.end_trace_capture": instead(traces.end),
         "operations.trace.execute_trace": instead(traces.execute),
         "operations.trace.release_trace": instead(traces.release),
-        "device.is_trace_capture_active": instead(traces.is_active),
+        "device.is_trace_capture_active": lambda real, device: traces.capturing,
         "device.synchronize_device": outside_captures,
         "events.record_event": record_event,
         "events.event_synchronize": outside_captures,

@@ -5,7 +5,7 @@ import re
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Callable, NoReturn, Sequence
+from typing import Any, Callable, NoReturn, Sequence
 
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.outputs import check_kind
@@ -23,6 +23,7 @@ COMMANDS = {
 }
 WITH_PROGRAM = ("run", "compare", "record", "cases")
 DEFAULT_SYSTEM = "N300"
+_MACHINE = dict(type=named, choices=tuple(SYSTEMS), metavar="NAME")  # of --system
 EXAMPLES = """examples:
   golden-mesh script.py
   golden-mesh --system T3K -m pytest tests/
@@ -91,35 +92,21 @@ def _parser() -> _Parser:
     for name in WITH_PROGRAM:
         add_program(of[name])
     add = of["compare"].add_argument
-    add(
-        "--below",
-        type=_pcc,
-        default=0.99,
-        metavar="PCC",
-        help="name the first operation at which the program so far is below (default: 0.99)",
-    )
-    add(
-        "--what-if",
-        type=_setting,
-        metavar="SETTING=VALUE",
-        help="add a column with another setting: fidelity=HiFi4, dest=float32, dtype=bfloat16 (of results)",
-    )
+    below = "name the first operation at which the program so far is below (default: %(default)s)"
+    add("--below", type=_pcc, default=0.99, metavar="PCC", help=below)
+    other = "add a column with another setting: fidelity=HiFi4, dest=float32, dtype=bfloat16 (of results)"
+    add("--what-if", type=_setting, metavar="SETTING=VALUE", help=other)
     add("--json", type=_output("compare --json"), metavar="FILE", help="a file for all operations")
     add("--html", type=_output("compare --html"), metavar="FILE", help="a page with a plot of the error")
     add = of["record"].add_argument
     add("--to", type=_output("record --to"), metavar="FILE", help="the record (default: ops.pt)")
-    add(
-        "--replay",
-        type=_output("replay --json"),
-        metavar="FILE",
-        help="then run the record on what ttnn opens (a card), print what differs, and write all rows to this file",
-    )
+    then = "then run the record on what ttnn opens (a card), print what differs, and write all rows to this file"
+    add("--replay", type=_output("replay --json"), metavar="FILE", help=then)
     tests = dict(type=_output("cases --to"), default="test_ops.py", metavar="FILE")
     of["cases"].add_argument("--to", **tests, help="the tests (default: %(default)s)")
     add = of["replay"].add_argument
     add("file", type=partial(_file, kind="record"), metavar="FILE", help="of golden-mesh record")
-    machine = dict(type=named, choices=tuple(SYSTEMS), metavar="NAME")
-    add("--system", **machine, help="a golden mesh of this machine (default: what ttnn opens)")
+    add("--system", **_MACHINE, help="a golden mesh of this machine (default: what ttnn opens)")
     add("--calls", type=_count, default=20, help="of the shorter trace; 0: no times (default: %(default)s)")
     add("--json", type=_output("replay --json"), help="a file for the rows, one a line, written as they come")
     of["doctor"].add_argument("scripts", nargs="*", type=partial(_file, kind="script"), metavar="SCRIPT")
@@ -129,14 +116,8 @@ def _parser() -> _Parser:
 def add_program(parser: argparse.ArgumentParser) -> None:
     """The machine's options, and the program with all words after it."""
     parser.usage = f"{parser.prog} [options] (script.py | -m module | -c code) [arguments ...]"
-    parser.add_argument(
-        "--system",
-        type=named,
-        choices=tuple(SYSTEMS),
-        default=DEFAULT_SYSTEM,
-        metavar="NAME",
-        help=f"the machine: {', '.join(SYSTEMS)} (default: {DEFAULT_SYSTEM})",
-    )
+    machine = f"the machine: {', '.join(SYSTEMS)} (default: {DEFAULT_SYSTEM})"
+    parser.add_argument("--system", **_MACHINE, default=DEFAULT_SYSTEM, help=machine)
     types = {"adversarial": {"type": _count}}
     for each in fields(Switches):
         if each.metadata:
@@ -166,20 +147,18 @@ def _output(kind: str) -> Callable[[str], Path]:
     return path
 
 
-def _count(word: str) -> int:
-    if not re.fullmatch("[0-9]+", word, re.ASCII):
-        raise argparse.ArgumentTypeError(f"0 or a larger number is needed, got {word!r}")
-    return int(word)
+def _matching(pattern: str, needed: str, kind: Callable) -> Callable[[str], Any]:
+    """The type of an option whose words are of a pattern."""
+
+    def value(word: str) -> Any:
+        if not re.fullmatch(pattern, word, re.ASCII):
+            raise argparse.ArgumentTypeError(f"{needed}, got {word!r}")
+        return kind(word)
+
+    return value
 
 
-def _pcc(word: str) -> float:
-    if not re.fullmatch(r"0?\.[0-9]+|[01]", word, re.ASCII):
-        raise argparse.ArgumentTypeError(f"a PCC from 0 to 1 is needed, got {word!r}")
-    return float(word)
-
-
-def _setting(word: str) -> str:
-    known = "fidelity=(LoFi|HiFi[234])|dest=(float32|bfloat16)|dtype=(float32|bfloat16|bfloat8_b)"
-    if not re.fullmatch(known, word):
-        raise argparse.ArgumentTypeError(f"{known.replace('|', ' | ')} are known, got {word!r}")
-    return word
+_SETTINGS = "fidelity=(LoFi|HiFi[234])|dest=(float32|bfloat16)|dtype=(float32|bfloat16|bfloat8_b)"
+_count = _matching("[0-9]+", "0 or a larger number is needed", int)
+_pcc = _matching(r"0?\.[0-9]+|[01]", "a PCC from 0 to 1 is needed", float)
+_setting = _matching(_SETTINGS, f"{_SETTINGS.replace('|', ' | ')} are known", str)

@@ -38,7 +38,12 @@ def make_environment(system: System, directory: Path) -> dict[str, str]:
     root, cache, logs, descriptor = (directory / name for name in ("root", "cache", "logs", "cluster.yaml"))
     for folder in (root, cache, logs):
         folder.mkdir(parents=True)
-    _lay_root(package, root)
+    _link_all(package, root, but=("runtime", "tt_metal", "__pycache__"))
+    _link_all(package / "runtime", root / "runtime", but=("sfpi",))
+    _link_all(package / "tt_metal", root / "tt_metal", but=("core_descriptors",))
+    _link_all(package / _CORES, root / _CORES, but=(Path(_WORMHOLE).name,))
+    expect_dispatch(root, on_workers=False)
+    write_null_compiler(root / _COMPILER)
     descriptor.write_text(system.descriptor())
     return {
         "TT_METAL_RUNTIME_ROOT": f"{root}",
@@ -52,16 +57,14 @@ def expect_dispatch(root: Path, *, on_workers: bool, by_columns: bool = False) -
     """Write to the runtime root how the next mesh dispatches: from worker cores or (the default) from ethernet cores,
     and from a column or (the default) from a row of the worker cores.
 
-    The grid of programs is checked by ttnn on a mock only. The check takes the grid from the entry for a row of
-    worker cores, however the mesh was opened:
+    A mock ttnn checks programs' grids against the entry for a row of worker cores, however the mesh was opened:
 
     - For a chip with two harvested rows (nebula_x2 in ttnn) that is 8x7. N300 and T3K dispatch from ethernet cores by
-      default, which leaves 8x8. For them the entry says 8x8 here. A mesh that does dispatch from worker cores would
-      then claim 8x8 too, and refuse the last row, so it keeps 8x7.
+      default, which leaves 8x8, so the entry says 8x8 here. A mesh that does dispatch from worker cores would then
+      claim 8x8 too, and refuse the last row, so it keeps 8x7.
     - For a mesh that dispatches from a column, the entry for a row is the one for a column here.
 
-    ttnn reads the file whenever it opens a mesh. The check keeps what it read first. So all meshes of a process
-    should dispatch from a row, or all from a column.
+    The check keeps what it read first, so all meshes of a process should dispatch from a row, or all from a column.
     """
     cores = yaml.load((ttnn_package() / _WORMHOLE).read_text(), _LOADER)
     if cores.get("nebula_x2", {}).get("row", {}).get(1, {}).get(_GRID, {}).get("end") != [7, 6]:
@@ -84,15 +87,6 @@ def ttnn_package() -> Path:
         if not (package / needed).exists():
             raise GoldenMeshError(f"the golden mesh looked for {needed} in {package} and there is none: {_INSTALL}")
     return package
-
-
-def _lay_root(package: Path, root: Path) -> None:
-    _link_all(package, root, but=("runtime", "tt_metal", "__pycache__"))
-    _link_all(package / "runtime", root / "runtime", but=("sfpi",))
-    _link_all(package / "tt_metal", root / "tt_metal", but=("core_descriptors",))
-    _link_all(package / _CORES, root / _CORES, but=(Path(_WORMHOLE).name,))
-    expect_dispatch(root, on_workers=False)
-    write_null_compiler(root / _COMPILER)
 
 
 def _link_all(source: Path, target: Path, but: tuple[str, ...]) -> None:

@@ -1,10 +1,7 @@
 """The temporary directory of this process. ttnn's files on a golden mesh go there and are removed at exit.
 
-A killed process leaves its directory behind. The next golden mesh removes it under three conditions:
-
-- A file in the directory bears our mark.
-- No process holds the lock on that file.
-- Neither the directory nor the file is a link.
+A killed process leaves its directory behind. The next golden mesh removes it if a file in it bears our mark, no process
+holds the lock on that file, and neither is a link.
 """
 
 import atexit
@@ -12,7 +9,6 @@ import fcntl
 import os
 import shlex
 import shutil
-import stat
 import tempfile
 from pathlib import Path
 
@@ -90,26 +86,17 @@ def _make_locked(parent: Path) -> Path:
 def _remove_stale(parent: Path) -> None:
     for directory in parent.glob(f"{_PREFIX}*"):
         try:
-            if not _is_ours(directory) or not _is_ours(directory / _LOCK):
-                continue
             lock = os.open(directory / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # another process has removed it
+        except OSError:
+            continue  # another program's or user's, or another process has removed it
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.read(lock, len(_MARK) + 1) == _MARK:
-                shutil.rmtree(directory, ignore_errors=True)
+                shutil.rmtree(directory, ignore_errors=True)  # not if it is a link
         except BlockingIOError:
             pass  # its process is alive
         finally:
             os.close(lock)
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether `path` is a directory or regular file of this user, not a link."""
-    status = path.lstat()
-    kind_fits = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
-    return kind_fits and status.st_uid == os.getuid()
 
 
 def _remove(directory: Path, owner: int) -> None:

@@ -1,28 +1,13 @@
-"""The machines that the golden mesh simulates: N150, N300, N150x4, T3K and GALAXY, and with Blackhole chips P100, P150,
-P300, P150x4, P150x8 and BHGLX.
+"""The machines that the golden mesh simulates, as the cluster descriptors that tt-umd, the driver library below ttnn,
+reads of real ones.
 
-The facts about boards are Tenstorrent's:
+Boards, wiring and the number of cores that are switched off are Tenstorrent's: one row of Tensix cores of an N150,
+two of each chip of an N300, none of a Galaxy; two of a Blackhole's 14 columns, one of a BHGLX. A P150 had 14 before
+firmware 19.5.0 (January 2026, tt-metal issue 47014). The trays of a Galaxy lie as tt-metal's physical groupings say.
+ttnn has no descriptor of an N150x4, and takes its mesh from the links.
 
-- The chips of a board, and which of them sit on PCIe.
-- The wiring of the ethernet channels. An N300 joins its two chips by channels 8-0 and 9-1.
-- A T3K is four N300 in a 2x4 mesh.
-- An N150x4 is four N150 in a ring. A cable of four links joins each to the next. ttnn has no descriptor of this
-  machine, and takes its mesh from the links.
-- A P150 has one chip with 12 of 14 ethernet cores and one of two PCIe cores. A P150x4 is four P150 in a ring,
-  each joined to two others by four cables. A P150x8 is eight P150 in a 2x4 mesh with two links between neighbors.
-- A P100 has one chip without ethernet, and seven of eight DRAM banks. A P300 has two chips, both on PCIe, and two
-  links. Each has the PCIe core of its side.
-- A Galaxy has four trays of eight chips, all on PCIe, in a 4x8 torus. Four links join each chip to each of its four
-  neighbors, two with Blackhole chips (BHGLX). The trays lie as tt-metal's physical groupings of a Wormhole Galaxy say.
-
-The descriptor has the shape that tt-umd, the driver library below ttnn, reads of a real machine.
-
-Facts that differ from card to card are made up: board numbers, and which rows of Tensix cores are harvested.
-The number of harvested rows is the product's: one on an N150, two on each chip of an N300, none in a Galaxy.
-Of a Blackhole's 14 columns two are harvested, one in a BHGLX. A P150 had 14 before firmware 19.5.0 (January 2026),
-which switches two off (tt-metal issue 47014). Which channels the cables of an N150x4 use is made up, too.
-
-`tests` opens every mesh.
+Facts that differ from card to card are made up: board numbers, which rows of Tensix cores are switched off, and the
+channels of an N150x4's cables. `tests` opens every mesh.
 """
 
 from dataclasses import dataclass
@@ -116,12 +101,8 @@ class System:
                     for chip, mask in enumerate(self.harvested_rows)
                 },
                 "boards": [
-                    [
-                        {"board_id": _FIRST_SERIAL[board.kind] + place},
-                        {"board_type": board.kind},
-                        {"chips": list(board.chips)},
-                    ]
-                    for place, board in enumerate(self.boards)
+                    [{"board_id": _FIRST_SERIAL[each.kind] + i}, {"board_type": each.kind}, {"chips": list(each.chips)}]
+                    for i, each in enumerate(self.boards)
                 ],
             }
         )
