@@ -5,7 +5,8 @@ ttnn's. It gets the library's default of what a call leaves out, and None for wh
 default of its own replaces these. It returns the result of one chip. There are three kinds:
 
 - `@golden("ttnn.linear")`: per chip. It sees one chip's tensors.
-- `@golden("ttnn.plus_one", writes="input_tensor")`: in place. It writes into the torch tensor of that parameter.
+- `@golden("ttnn.plus_one", writes="input_tensor")`: in place. It writes into the torch tensor of that parameter, or
+  returns all of its new values.
 - `@collective("ttnn.all_gather")`: over chips. Tensor arguments are lists, one shard a chip of the group. A result of
   None is a chip's memory that the op does not write.
 

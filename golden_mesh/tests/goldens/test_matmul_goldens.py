@@ -9,7 +9,7 @@ import torch
 import ttnn
 
 from golden_mesh import exact_sums
-from golden_mesh.arithmetic.aligned import aligned_product
+from golden_mesh.arithmetic import aligned
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.matmul_blocks import Choice
 from golden_mesh.mesh.buffers import Chip
@@ -171,8 +171,8 @@ def test_a_decode_matmul_adds_blocks_of_k(chips, tiles):
     """A block is a part of a shard, or several shards. Float32 sums of other blocks differ in their last bits only."""
     x, weight, result = decode_matmul(chips, tiles)
     *blocks, last = zip(x.float().split(32 * tiles, -1), weight.float().split(32 * tiles, -2))
-    in_l1 = sum((aligned_product(*block, 3) for block in blocks), torch.zeros_like(result))
-    assert torch.equal(result, aligned_product(*last, 3, in_l1))
+    in_l1 = sum((aligned.product(*block, 3) for block in blocks), torch.zeros_like(result))
+    assert torch.equal(result, aligned.product(*last, 3, in_l1))
     other = decode_matmul(chips, 4)[2]
     assert torch.equal(result, other) == (tiles == 4)
     assert (result - other).norm() < 1e-6 * other.norm()

@@ -33,7 +33,7 @@ _ROUNDING = 1.5 * 2.0 ** (23 - PLACES)
 _ROUNDINGS = [constant(_ROUNDING * place) for place in PLACES_OF_PHASES]
 
 
-def aligned_product(a: torch.Tensor, b: torch.Tensor, phases: int, start: torch.Tensor | None = None) -> torch.Tensor:
+def product(a: torch.Tensor, b: torch.Tensor, phases: int, start: torch.Tensor | None = None) -> torch.Tensor:
     """Return a [B, M, K] @ b [B, K, N] as dest holds it. a goes through SrcB, b through SrcA. All are float32.
 
     start: [B, M, N] in dest before the first product; None: zeros.
@@ -87,7 +87,7 @@ def _start_(exponents: torch.Tensor) -> torch.Tensor:
     return exponents.view(torch.bfloat16)
 
 
-def aligned_sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
+def sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
     """Return the sums of x * factor over rows, [..., K] -> [..., 1], as dest holds them. x goes through SrcB.
 
     A row of elements has few products, so this takes a few passes over x only.
@@ -106,12 +106,12 @@ def _sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
     return _sums_of_groups(members, factor, phases).view(*x.shape[:-1], -1).sum(-1, keepdim=True).float()
 
 
-def aligned_sums_apart(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
-    """As `aligned_sums_of_rows`, where each element of x lies in a group of its own."""
+def sums_apart(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
+    """As `sums_of_rows`, where each element of x lies in a group of its own."""
     return _sums_of_groups(x.unsqueeze(-2), factor, phases).sum(-1, keepdim=True).float()
 
 
-def aligned_sums_of_columns(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
+def sums_of_columns(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
     """Return the sums of x * factor over columns, [..., K, W] -> [..., 1, W]. x goes through SrcA."""
     x = torch.nn.functional.pad(x.float(), (0, 0, 0, -x.shape[-2] % GROUP)).unflatten(-2, (-1, GROUP))
     return _sums_of_groups(x, factor, phases, through_a=True).sum(-2, keepdim=True).float()

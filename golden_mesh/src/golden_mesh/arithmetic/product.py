@@ -26,25 +26,8 @@ import torch
 import torch.nn.functional as F
 
 from golden_mesh import switches
-from golden_mesh.arithmetic import bfloat16_dest, special
-from golden_mesh.arithmetic.aligned import (
-    aligned_product,
-    aligned_sums_apart,
-    aligned_sums_of_columns,
-    aligned_sums_of_rows,
-)
+from golden_mesh.arithmetic import aligned, bfloat16_dest, engine, special
 from golden_mesh.arithmetic.block_floats import BlockFloats
-from golden_mesh.arithmetic.engine import (
-    BFLOAT16,
-    FLOAT32,
-    SRC_A_FIRST,
-    SRC_B_FIRST,
-    cut_source_a_,
-    keep,
-    round_bits_,
-    source_a,
-    source_b,
-)
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.parts import common_shape
 from golden_mesh.arithmetic.plain import in_float32, is_plain
@@ -66,7 +49,7 @@ def product(
     b: torch.Tensor | BlockFloats,
     kernel: Kernel,
     *,
-    bits: int = FLOAT32,
+    bits: int = engine.FLOAT32,
     block: int | None = None,
     biased: bool = False,
 ) -> torch.Tensor:
@@ -88,9 +71,9 @@ def product(
     if is_plain() or math.isfinite(result.sum()):
         return result
     if not kernel.wide:
-        bits = BFLOAT16
+        bits = engine.BFLOAT16
     b = b.unpacked() if isinstance(b, BlockFloats) else b
-    left = keep(a.float(), bits) if a.dtype == torch.float32 and bits < FLOAT32 else a
+    left = engine.keep(a.float(), bits) if a.dtype == torch.float32 and bits < engine.FLOAT32 else a
     return special.repaired_product(result, left, b, kernel, block, biased)
 
 
@@ -108,7 +91,7 @@ def _product(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int, block:
             rows = _weighted(rows, weight, kernel, block, biased)
         return rows.reshape(*batch[: len(batch) - a.dim() + 2], *a.shape[:-1], b.shape[-1])
     if kernel.wide and not exact:
-        a, b = source_b(a, kernel, bits), source_a(b, kernel)
+        a, b = engine.source_b(a, kernel, bits), engine.source_a(b, kernel)
     batch = common_shape(a.shape[:-2], b.shape[:-2])
     left, right = (x.expand(*batch, *x.shape[-2:]).flatten(0, -3) for x in (a, b))
     result = (_exact_product if exact else _batched)(left, right, kernel, block, biased)
@@ -116,22 +99,22 @@ def _product(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int, block:
 
 
 @in_float32(lambda a, b, *kernel: a.float() * b.float())
-def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:
+def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = engine.FLOAT32) -> torch.Tensor:
     """Return a (through SrcA) * b (through SrcB), element by element, as dest holds it. Shapes broadcast.
 
     bits: significant bits of float32 operands.
     """
     if not kernel.wide:
-        result, bits = bfloat16_dest.multiply(a, b, kernel.phases), BFLOAT16
+        result, bits = bfloat16_dest.multiply(a, b, kernel.phases), engine.BFLOAT16
     else:
-        first, second = source_a(a, kernel, bits), source_b(b, kernel, bits)
+        first, second = engine.source_a(a, kernel, bits), engine.source_b(b, kernel, bits)
         result = first * second
         if kernel.phases == 3:
-            rest = _rest(first, SRC_A_FIRST), _rest(second, SRC_B_FIRST)  # their product is exact
+            rest = _rest(first, engine.SRC_A_FIRST), _rest(second, engine.SRC_B_FIRST)  # their product is exact
             result.addcmul_(*rest, value=-1)
 
     def exact(a, b):
-        a, b = (keep(x, bits)[:, None] for x in (a, b))
+        a, b = (engine.keep(x, bits)[:, None] for x in (a, b))
         return special.dots(b, a, kernel.phases, kernel.wide)
 
     return special.repaired(result, exact, a, b)
@@ -139,14 +122,14 @@ def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = FLOAT
 
 def _rest(x: torch.Tensor, bits: int) -> torch.Tensor:
     """Return float32 x without its first significant bits."""
-    first = keep(x, bits)
+    first = engine.keep(x, bits)
     return torch.sub(x, first, out=first)
 
 
 @in_float32(lambda x, kernel, factor=1.0: x.float().sum(-1, keepdim=True) * factor)
 def sums_of_rows(x: torch.Tensor, kernel: Kernel, factor: float = 1.0) -> torch.Tensor:
     """Return the sums of x * factor over rows, [..., W] -> [..., 1], as dest holds them. x goes through SrcB."""
-    sums = (aligned_sums_of_rows if kernel.wide else bfloat16_dest.sums_of_rows)(x, factor, kernel.phases)
+    sums = (aligned.sums_of_rows if kernel.wide else bfloat16_dest.sums_of_rows)(x, factor, kernel.phases)
     if math.isfinite(sums.sum()):  # before a column is made
         return sums
     return special.repaired_product(sums, x, _column(x.shape[-1], factor), kernel)
@@ -160,7 +143,7 @@ def _column(rows: int, factor: float) -> torch.Tensor:
 def sums_of_tiles(x: torch.Tensor, kernel: Kernel, factor: float) -> torch.Tensor:
     """As `sums_of_rows`, where each element of x is the first of a tile's row, and the others are zeros."""
     if kernel.wide:  # a group of zeros adds nothing
-        return aligned_sums_apart(x, factor, kernel.phases)
+        return aligned.sums_apart(x, factor, kernel.phases)
     return bfloat16_dest.sums_of_rows(F.pad(x.unsqueeze(-1), (0, TILE - 1)).flatten(-2), factor, kernel.phases)
 
 
@@ -171,12 +154,12 @@ def sums_of_columns(x: torch.Tensor, kernel: Kernel, factors: torch.Tensor | flo
     factors: of all columns, or [..., 1, 1].
     """
     if kernel.wide and isinstance(factors, float):
-        sums = aligned_sums_of_columns(x, factors, kernel.phases)
+        sums = aligned.sums_of_columns(x, factors, kernel.phases)
         return special.repaired_product(sums, _column(x.shape[-2], factors).t(), x, kernel, by_faces=True)
     batch = x.reshape(-1, *x.shape[-2:]).float()
     factors = torch.as_tensor(factors).expand(*x.shape[:-2], 1, x.shape[-2]).reshape(-1, 1, x.shape[-2])
     if kernel.wide:
-        sums = aligned_product(factors, batch, kernel.phases)
+        sums = aligned.product(factors, batch, kernel.phases)
     else:
         sums = bfloat16_dest.product(factors, batch, kernel.phases, x.shape[-2], by_faces=True)
     sums = special.repaired_product(sums, factors, batch, kernel, by_faces=True)
@@ -200,7 +183,7 @@ def _by_blocks(a: torch.Tensor, b: torch.Tensor, phases: int, rows: int, biased:
         is_last = first + rows >= b.shape[1] and not biased
         left, right = a[..., first : first + rows], b[:, first : first + rows]
         start = in_l1 if is_last else None
-        dest = aligned_product(left, right, phases, start)
+        dest = aligned.product(left, right, phases, start)
         in_l1 = dest if is_last or in_l1 is None else in_l1 + dest
     return in_l1
 
@@ -244,7 +227,7 @@ def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor | BlockFloa
         distinct, places = bits.unique_consecutive(dim=0, return_inverse=True)
         rows = distinct.view(rows.dtype).contiguous()
     count = len(rows)
-    rows = _padded(source_b(rows, kernel), below=-count % ROWS)
+    rows = _padded(engine.source_b(rows, kernel), below=-count % ROWS)
     step = max(STEP, WIDENED // (columns + -columns % COLUMNS) // STEP * STEP)
     threads = torch.get_num_threads() if weight.numel() >= LARGE else 1
     shares = threads * -(-columns * step // (STRIP * threads))  # as many for each thread
@@ -269,7 +252,7 @@ def _strip(rows: torch.Tensor, weight: torch.Tensor | BlockFloats, kernel: Kerne
             weight.widen(slice(first, first + step), part)
         else:
             part[:, :columns] = weight[first : first + step]
-        total.addmm_(rows[:, first : first + step], cut_source_a_(part, kernel, weight.dtype))
+        total.addmm_(rows[:, first : first + step], engine.cut_source_a_(part, kernel, weight.dtype))
     return weight.in_order(total) if isinstance(weight, BlockFloats) else total[:, :columns]
 
 
@@ -323,7 +306,7 @@ def _sum_of_tiles(
 
     Every `block` tiles dest is packed and added to the sum in L1 (to nearest even).
     """
-    lefts = _halves(source_b(a, kernel), -1, SRC_B_FIRST, kernel.phases > 2)
+    lefts = _halves(engine.source_b(a, kernel), -1, engine.SRC_B_FIRST, kernel.phases > 2)
     count = -(-a.shape[-1] // TILE)
     add_product = torch.Tensor.addmm_ if a.dim() == 2 else torch.Tensor.baddbmm_  # baddbmm_ takes longer for one
     sums, dest = None, torch.zeros(*a.shape[:-1], columns)
@@ -340,19 +323,19 @@ def _sum_of_tiles(
         for phase in range(kernel.phases):
             for left, right in zip(lefts[phase >> 1][2 * tile : 2 * tile + 2], rights[phase & 1]):
                 add_product(dest, left, right)
-                round_bits_(bits)
+                engine.round_bits_(bits)
     return (sums + dest).bfloat16().float() if biased and sums is not None else dest
 
 
 def _tiles(b: torch.Tensor, kernel: Kernel) -> Iterator[list[tuple[torch.Tensor, ...]]]:
     """Yield `_halves` of each tile of the inner dim of b [..., K, N]."""
     for tile in b.unsafe_split(TILE, -2):
-        yield _halves(source_a(tile, kernel), -2, SRC_A_FIRST, kernel.phases > 1)
+        yield _halves(engine.source_a(tile, kernel), -2, engine.SRC_A_FIRST, kernel.phases > 1)
 
 
 def _halves(x: torch.Tensor, dim: int, bits: int, both: bool) -> list[tuple[torch.Tensor, ...]]:
     """Return the first bits of an operand and, in its place, the others: what the phases multiply, 16 of `dim` each."""
-    first = keep(x, bits)
+    first = engine.keep(x, bits)
     parts = (first, x.sub_(first)) if both else (first,)
     return [part.unsafe_split(FACE, dim) for part in parts]  # split takes twice as long
 

@@ -3,6 +3,8 @@
 Queries may have more heads than keys and values: query head h reads key head h // (heads / kv heads).
 """
 
+from functools import reduce
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -77,10 +79,6 @@ def _nothing(chunk: list[torch.Tensor], rows: int) -> list[torch.Tensor]:
     """The state of `rows` rows that have seen no key, of the shape of a chunk's."""
     values = -torch.inf, 0.0, 0.0
     return [torch.full((*x.shape[:-2], rows, x.shape[-1]), value) for x, value in zip(chunk, values)]
-
-
-def _either(hidden: torch.Tensor | None, also: torch.Tensor) -> torch.Tensor:
-    return also if hidden is None else hidden | also
 
 
 @golden(
@@ -185,13 +183,7 @@ class Attention:
             if mask is not None:
                 part = masks[..., first:end, at : at + self.keys]
                 scores[..., : part.shape[-1]] = engine.add_in_dest(scores[..., : part.shape[-1]], part, self.kernel)
-            hidden = self._hidden(end, first, at, length, start)
-            if sliding is not None:
-                outside = self._outside(rows, first, at, length, start, sliding)
-                hidden = _either(hidden, outside[: end - first])
-            if windows is not None:
-                of_keys = F.pad(windows, (0, self.keys), value=-1)[at : at + self.keys]
-                hidden = _either(hidden, of_keys != windows[first:end, None])
+            hidden = self._hidden(first, end, rows, at, length, start, windows, sliding)
             if hidden is not None:  # the packer adds to bfloat16
                 scores = flash.hide(scores, hidden, 0.0 if self.kernel.wide else torch.nan)
             chunk = self._chunk(scores, v[..., at : at + self.keys, :], state and [x[..., first:end, :] for x in state])
@@ -225,22 +217,18 @@ class Attention:
     def _weights(self, scores: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
         return self.packed(flash.weights(scores, largest, self.scale, self.kernel, self.approximate))
 
-    def _hidden(self, rows: int, first: int, at: int, length: int, start: int | None) -> torch.Tensor | None:
-        """The keys of the chunk at `at` that are hidden from each query, [rows - first, chunk]; None: none is."""
-        keys, last = torch.arange(at, at + self.keys), at + self.keys - 1
-        if last < (length if start is None else start + first + 1):
-            return None
-        if start is None:
-            return (keys >= length)[None].expand(rows - first, -1)
-        return keys > torch.arange(start + first, start + rows)[:, None]
-
-    def _outside(self, rows: int, first: int, at: int, length: int, start: int | None, window: int) -> torch.Tensor:
-        """The keys of the chunk at `at` outside of each query's sliding window, [rows - first, chunk]."""
-        keys = torch.arange(at, at + self.keys)
-        if start is not None:
-            return keys <= torch.arange(start + first, start + rows)[:, None] - window
-        queries = torch.arange(length - rows + first, length)[:, None]
-        return (keys - queries).abs() > window // 2
+    def _hidden(self, first: int, end: int, rows: int, at: int, length: int, start, windows, sliding):
+        """The keys of the chunk at `at` that are hidden from queries, [end - first or 1, chunk]; None: none is."""
+        keys, causal = torch.arange(at, at + self.keys), start is not None
+        queries = torch.arange(first, end)[:, None] + (start if causal else length - rows)
+        found = []
+        if at + self.keys > (start + first + 1 if causal else length):
+            found.append(keys > queries if causal else (keys >= length)[None])
+        if sliding is not None:
+            found.append(keys <= queries - sliding if causal else (keys - queries).abs() > sliding // 2)
+        if windows is not None:
+            found.append(F.pad(windows, (0, self.keys), value=-1)[at : at + self.keys] != windows[first:end, None])
+        return reduce(torch.logical_or, found) if found else None
 
     def _chunk(self, scores, v, state):
         """(largest score, sums of weights by column of a tile, weights @ v) with this chunk and all before."""

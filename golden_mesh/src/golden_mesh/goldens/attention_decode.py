@@ -6,7 +6,6 @@ the sums of each user have the shape and order that they have alone.
 """
 
 import math
-from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 
@@ -51,13 +50,11 @@ def scaled_dot_product_attention_decode(
         caches = (cache[rows, :, :longest] for cache in (input_tensor_k, input_tensor_v))
         return (order.of_users(in_chunks(cache, chunk)) for cache in caches)
 
-    # the largest power of two that divides the cache's length
-    chunk = min(512, capacity & -capacity)
-    way = _way(input_tensor_q, input_tensor_k, is_causal, scale, program_config, compute_kernel_config, dtypes)
-    way = replace(way, chunk=way.chunk or chunk)  # k_chunk_size 0 is none here
-    window = _window(sliding_window_size, is_causal)
-    shown = _Shown(lengths, window, attn_mask, attention_sink, lengths)
-    return way.attend(input_tensor_q, keys_and_values, shown, out)
+    attend = _Decode(input_tensor_q, input_tensor_k, is_causal, scale, program_config, compute_kernel_config, dtypes)
+    # k_chunk_size 0 is none here: the largest power of two that divides the cache's length
+    attend.chunk = attend.chunk or min(512, capacity & -capacity)
+    shown = dict(window=_window(sliding_window_size, is_causal), mask=attn_mask, sink=attention_sink)
+    return attend(input_tensor_q, keys_and_values, out, lengths=lengths, read=lengths, **shown)
 
 
 @golden(
@@ -100,15 +97,14 @@ def paged_scaled_dot_product_attention_decode(
         grid = ttnn.CoreCoord(8, 8)
         program_config = ttnn.SDPAProgramConfig(compute_with_storage_grid_size=grid, q_chunk_size=32, k_chunk_size=32)
         program_config.max_cores_per_head_batch = 1
-    way = _way(input_tensor_q, cache, is_causal, scale, program_config, compute_kernel_config, dtypes)
-    window = _window(sliding_window_size, is_causal)
+    attend = _Decode(input_tensor_q, cache, is_causal, scale, program_config, compute_kernel_config, dtypes)
     heads, sink = q.shape[2], attention_sink
     if chips > 1 and attn_mask is not None:  # their heads are computed as one chip's
         attn_mask = attn_mask[:, :, :heads].repeat(1, 1, chips, 1)
     if chips > 1 and sink is not None:
         sink = _of_heads(sink, heads).repeat(chips)
-    shown = _Shown(lengths, window, attn_mask, sink, read)
-    y = way.attend(q.transpose(0, 1).flatten(1, 2)[None], keys_and_values, shown, out)
+    shown = dict(window=_window(sliding_window_size, is_causal), mask=attn_mask, sink=sink)
+    y = attend(q.transpose(0, 1).flatten(1, 2)[None], keys_and_values, out, lengths=lengths, read=read, **shown)
     return y[0].unflatten(1, (chips, heads)).transpose(0, 1).reshape(*input_tensor_q.shape[:-3], *out.shape[-3:])
 
 
@@ -175,59 +171,37 @@ def _window(size: int | None, is_causal: bool) -> int | None:
     return size
 
 
-def _way(q, k, is_causal: bool, scale, program_config, compute_kernel_config, dtypes) -> "_Decode":
-    users, heads, dim = q.shape[-3:]
-    config, kernel = compute_kernel_config, Kernel.of(compute_kernel_config, "HiFi2", approximate=True)
-    half_tiles = is_causal and heads <= HALF_TILE and dtypes["input_tensor_q"] == ttnn.bfloat16
-    cores = most = GRID
-    if program_config is not None:
-        grid = program_config.compute_with_storage_grid_size
-        cores, most = grid.x * grid.y, program_config.max_cores_per_head_batch
-    a_user = min(cores, most * users * k.shape[1]) // users
-    return _Decode(
-        kernel=kernel,
-        scale=dim**-0.5 if scale is None else scale,
-        approximate=half_tiles or flash.exp_is_approximate(program_config),
-        short=flash.exp_is_approximate(program_config),
-        chunk=0 if program_config is None else program_config.k_chunk_size,
-        cores=max(1, a_user // k.shape[1]),
-        small_dest=config is not None and config.fp32_dest_acc_en and not config.dst_full_sync_en,
-    )
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """The keys that each user's query sees."""
-
-    lengths: np.ndarray  # [B], positions up to the query's own
-    window: int | None  # the last positions that are seen; None: all
-    mask: torch.Tensor | None
-    # a score without a value a head: the first column of [heads, 32], or [heads]
-    sink: torch.Tensor | None
-    read: np.ndarray  # [B], positions whose keys are read, at least lengths
-
-
-@dataclass(frozen=True)
 class _Decode:
-    kernel: Kernel
-    scale: float
-    approximate: bool  # of the weights' exp
-    short: bool  # exp_approx_mode: the exp between two turns of a core
-    chunk: int  # keys of a chunk; 0: by each user's position
-    cores: int  # of a user's KV head
-    small_dest: bool  # of four tiles
+    def __init__(self, q, k, is_causal: bool, scale, program_config, compute_kernel_config, dtypes):
+        users, heads, dim = q.shape[-3:]
+        config, cores, most = compute_kernel_config, GRID, GRID
+        self.kernel = Kernel.of(config, "HiFi2", approximate=True)
+        self.scale = dim**-0.5 if scale is None else scale
+        self.short = flash.exp_is_approximate(program_config)  # the exp between two turns of a core
+        half_tiles = is_causal and heads <= HALF_TILE and dtypes["input_tensor_q"] == ttnn.bfloat16
+        self.approximate = half_tiles or self.short  # the weights' exp
+        self.chunk = 0  # keys of a chunk; 0: by each user's position
+        if program_config is not None:
+            grid, self.chunk = program_config.compute_with_storage_grid_size, program_config.k_chunk_size
+            cores, most = grid.x * grid.y, program_config.max_cores_per_head_batch
+        self.cores = max(1, min(cores, most * users * k.shape[1]) // users // k.shape[1])  # of a user's KV head
+        self.small_dest = config is not None and config.fp32_dest_acc_en and not config.dst_full_sync_en  # 4 tiles
 
-    def attend(self, q, keys_and_values, shown: _Shown, out) -> torch.Tensor:
+    def __call__(self, q, keys_and_values, out, *, lengths, read, window, mask, sink) -> torch.Tensor:
         """keys_and_values(users, chunk, order): the chunks of a schedule, [chunks, kv heads, chunk, dim] each.
+
+        - lengths [B]: positions up to the query's own. read [B]: positions whose keys are read, at least lengths.
+        - window: the last positions that are seen; None: all.
+        - sink: a score without a value a head: the first column of [heads, 32], or [heads].
 
         A user at position -1 is skipped. Its output is zeros here, and undefined on a chip.
         """
-        heads, lengths, read, seen = q.shape[2], shown.lengths, shown.read, torch.from_numpy(shown.lengths)
-        mask = None if shown.mask is None else _of_users(shown.mask, q.shape[1])
-        sink = None if shown.sink is None else _of_heads(shown.sink, heads)
+        heads, seen = q.shape[2], torch.from_numpy(lengths)
+        mask = None if mask is None else _of_users(mask, q.shape[1])
+        sink = None if sink is None else _of_heads(sink, heads)
         result = torch.zeros(1, *q.shape[1:3], out.shape[3])
         for chunk, users in self._by_chunk(read):
-            self._check(chunk, lengths[users], shown.window)
+            self._check(chunk, lengths[users], window)
             step = max(1, POSITIONS_AT_A_TIME // read[users].max())
             for some in (users[at : at + step] for at in range(0, len(users), step)):
                 order = schedule(tuple((-(-read[some] // chunk)).tolist()), self.cores)
@@ -236,7 +210,7 @@ class _Decode:
                 # torch's own indexing takes ten times as long
                 queries, ends = (x.index_select(0, rows) for x in (q[0], seen))
                 masks = None if mask is None else mask[rows, :heads]
-                values = self._attend(queries, k, v, ends, order, masks, shown.window, sink)
+                values = self._attend(queries, k, v, ends, order, masks, window, sink)
                 result[0, :, :heads].index_copy_(0, rows, values)
         return result
 

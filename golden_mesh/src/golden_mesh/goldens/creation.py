@@ -7,18 +7,18 @@ import torch
 import ttnn
 
 from golden_mesh.arithmetic import engine
-from golden_mesh.registry import golden
+from golden_mesh.registry import golden, golden_table
 
 
-def constant(value, out) -> torch.Tensor:
+def constant(fill_value, out) -> torch.Tensor:
     """One expanded value, the nearest bfloat16 (ties to even). A block of 4-bit floats is packed from whole rows."""
     if out.dtype == ttnn.bfloat4_b:
-        return torch.full(out.shape, float(value))
-    value = torch.tensor(value)
+        return torch.full(out.shape, float(fill_value))
+    value = torch.tensor(fill_value)
     return (value.bfloat16() if out.dtype == ttnn.bfloat16 else value).expand(out.shape)
 
 
-golden("ttnn.full", ignores="shape")(lambda fill_value, out: constant(fill_value, out))
+golden("ttnn.full", ignores="shape")(constant)
 
 
 @golden("ttnn.full_like")
@@ -45,18 +45,6 @@ def _seeded(seed: int | None) -> torch.Generator:
     return torch.Generator().manual_seed(seed) if seed else _generator
 
 
-@golden("ttnn.rand", ignores="shape")
-def rand(low, high, seed, out):
-    """Uniform random numbers in [low, high). They are torch's: a chip's own numbers cannot be computed."""
-    return torch.rand(out.shape, generator=_seeded(seed)) * (high - low) + low
-
-
-@golden("ttnn.bernoulli")
-def bernoulli(input, seed):
-    """1 with the probability in the input, else 0. The random numbers are torch's."""
-    return (torch.rand(input.shape, generator=_seeded(seed)) < input.float()).float()
-
-
 @golden("ttnn.experimental.dropout")
 def dropout(input_tensor, probability, scale, seed):
     """Zeros, else input * scale, cut to bfloat16. Random numbers are torch's, equal on all chips."""
@@ -64,7 +52,12 @@ def dropout(input_tensor, probability, scale, seed):
     return engine.keep(input_tensor.float() * scale, engine.BFLOAT16) * kept
 
 
-@golden("ttnn.randn", ignores="shape")
-def randn(seed, out):
-    """Normal random numbers. They are torch's: a chip's own numbers cannot be computed."""
-    return torch.randn(out.shape, generator=_seeded(seed))
+# Random numbers are torch's: a chip's own cannot be computed.
+_ROWS = {
+    # 1 with the probability in the input, else 0
+    "ttnn.bernoulli": lambda input, seed: (torch.rand(input.shape, generator=_seeded(seed)) < input.float()).float(),
+    # uniform in [low, high)
+    "ttnn.rand": lambda low, high, seed, out: torch.rand(out.shape, generator=_seeded(seed)) * (high - low) + low,
+    "ttnn.randn": lambda seed, out: torch.randn(out.shape, generator=_seeded(seed)),
+}
+golden_table(_ROWS, ignores="shape")

@@ -20,20 +20,8 @@ from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
+from golden_mesh.goldens import quotients
 from golden_mesh.goldens.activations import activate_all, beside_integers, functions, wide
-from golden_mesh.goldens.quotients import (
-    are_integers,
-    check_remainder,
-    power_by_number,
-    power_of_floats,
-    power_of_number,
-    quotient,
-    quotient_of_inverse,
-    remainder_by_floor,
-    repeated_product,
-    rounded_quotient,
-    whole_quotient,
-)
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden, golden_table
 
@@ -146,7 +134,7 @@ LOGICAL = {name: _of_truth(function) for name, function in _TRUTH.items()}
 xlogy = in_double(torch.xlogy)
 
 
-golden("ttnn.rpow")(lambda input_tensor, exponent: power_of_number(exponent, input_tensor))
+golden("ttnn.rpow")(lambda input_tensor, exponent: quotients.power_of_number(exponent, input_tensor))
 
 
 def reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -187,9 +175,10 @@ _ENGINE = {
 }
 _IN_BFLOAT16_DEST = {
     squared_difference: _squared_difference,
-    remainder_by_floor: lambda a, b: remainders.by_floor(a.float(), b.float(), True),  # packed: ties away from zero
-    power_of_floats: lambda a, b: powers.narrow(a.float(), b.float()).bfloat16().float(),
-    repeated_product: lambda a, b: engine.keep(repeated_product(a, b), engine.BFLOAT16),
+    # packed: ties away from zero
+    quotients.remainder_by_floor: lambda a, b: remainders.by_floor(a.float(), b.float(), True),
+    quotients.power_of_floats: lambda a, b: powers.narrow(a.float(), b.float()).bfloat16().float(),
+    quotients.repeated_product: lambda a, b: engine.keep(quotients.repeated_product(a, b), engine.BFLOAT16),
     xlogy: _xlogy,
 }
 
@@ -249,8 +238,8 @@ golden_table(_OF_NUMBERS, passes=compute)
 @golden("ttnn.remainder", passes=compute)
 def remainder(input_tensor_a, input_tensor_b, out, **activations):
     """The remainder of a / b with b's sign. A number is not rounded to bfloat16."""
-    check_remainder("ttnn.remainder", input_tensor_a, input_tensor_b)
-    function = remainder_by_floor
+    quotients.check_remainder("ttnn.remainder", input_tensor_a, input_tensor_b)
+    function = quotients.remainder_by_floor
     if not isinstance(input_tensor_b, torch.Tensor) and input_tensor_a.is_floating_point():
         narrow = input_tensor_a.dtype == torch.bfloat16
         function = lambda a, _: remainders.by_floor_of_number(a, input_tensor_b, narrow)
@@ -275,11 +264,11 @@ def div(input_tensor_a, input_tensor_b, value, rounding_mode, out, **activations
     in_bfloat16 = out.dtype == ttnn.bfloat16 and dtypes == {torch.bfloat16}
 
     def function(a, b):
-        if rounded and are_integers(a, b):
-            return whole_quotient(a, b, rounding_mode)
+        if rounded and quotients.are_integers(a, b):
+            return quotients.whole_quotient(a, b, rounding_mode)
         if rounded:
-            return rounded_quotient(a, b, rounded, in_bfloat16)
-        return quotient_of_inverse(a, b) if in_bfloat16 else quotient(a, b)
+            return quotients.rounded_quotient(a, b, rounded, in_bfloat16)
+        return quotients.quotient_of_inverse(a, b) if in_bfloat16 else quotients.quotient(a, b)
 
     return compute(function, input_tensor_a, other, out.dtype, **activations)
 
@@ -291,13 +280,14 @@ _ROUNDED = {"trunc": torch.trunc, "floor": torch.floor}
 def power(input_tensor, exponent, out, **activations):
     """Of floats: 2 and 3 are products, which a bfloat16 dest cuts. 0 and 1 are exact."""
     if not isinstance(input_tensor, torch.Tensor):
-        return power_of_number(input_tensor, exponent)
-    function = power_of_floats
+        return quotients.power_of_number(input_tensor, exponent)
+    function = quotients.power_of_floats
     if not input_tensor.is_floating_point():
         function = torch.pow
         exponent = int(exponent)  # PowIntDeviceOperation: products of integers. The library refuses other exponents
     elif not isinstance(exponent, torch.Tensor):
         narrow = input_tensor.dtype == torch.bfloat16
-        function = {0: torch.pow, 1: torch.pow, 2: repeated_product, 3: repeated_product}.get(exponent)
-        function = function or partial(power_by_number, number=exponent, narrow=narrow)
+        function = partial(quotients.power_by_number, number=exponent, narrow=narrow)
+        if exponent in (0, 1, 2, 3):
+            function = torch.pow if exponent < 2 else quotients.repeated_product
     return compute(function, input_tensor, exponent, out.dtype, **activations)

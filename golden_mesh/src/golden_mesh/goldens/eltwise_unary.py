@@ -235,9 +235,7 @@ _ROWS = {
 golden_table(_ROWS)
 
 
-@golden("ttnn.logical_not_", writes="input_tensor")
-def logical_not_(input_tensor, store):
-    input_tensor.copy_(store(PLAIN["LOGICAL_NOT_UNARY"](input_tensor)))
+golden("ttnn.logical_not_", writes="input_tensor")(lambda input_tensor: PLAIN["LOGICAL_NOT_UNARY"](input_tensor))
 
 
 @golden("ttnn.alt_complex_rotate90")

@@ -68,12 +68,6 @@ def nlp_create_q_heads_split(input, num_heads, split_head_dim):
     return heads[..., :split_head_dim].clone(), heads[..., split_head_dim:].clone()
 
 
-@golden("ttnn.experimental.nlp_concat_heads", "ttnn.experimental.concatenate_heads")
-def nlp_concat_heads(input_tensor):
-    """[B, heads, S, dim] -> [B, 1, S, heads * dim]"""
-    return input_tensor.transpose(1, 2).flatten(2).unsqueeze(1)
-
-
 @golden("ttnn.experimental.nlp_concat_heads_decode")
 def nlp_concat_heads_decode(input_tensor, num_heads, out):
     """[1, B, heads padded to a tile, dim] -> [1, 1, B padded to a tile, num_heads * dim]"""
@@ -124,12 +118,6 @@ def split_query_key_value_and_split_heads(
     return nlp_create_qkv_heads(input_tensor.unsqueeze(1), kv, **how)
 
 
-@golden("ttnn.experimental.split_query_key_value_and_split_heads")
-def split_bert_heads(input_tensor, num_heads):
-    """[B, 1, S, 3 * heads * dim] -> q and v [B, heads, S, dim], k [B, heads, dim, S]."""
-    return nlp_create_qkv_heads(input_tensor, num_heads=num_heads)
-
-
 @golden("ttnn.experimental.create_qkv_heads")
 def create_qkv_heads(input, num_heads, num_kv_heads, transpose_k_heads):
     """[B, 1, S, kv heads * (queries of a kv head, key, value) * dim] -> q, k, v as nlp_create_qkv_heads."""
@@ -140,13 +128,29 @@ def create_qkv_heads(input, num_heads, num_kv_heads, transpose_k_heads):
     return q, (k.transpose(-1, -2) if transpose_k_heads else k).contiguous(), v
 
 
-_CONCATENATED = {
+_ROWS = {
+    # [B, heads, S, dim] -> [B, 1, S, heads * dim]
+    "ttnn.experimental.nlp_concat_heads ttnn.experimental.concatenate_heads": (
+        lambda input_tensor: input_tensor.transpose(1, 2).flatten(2).unsqueeze(1)
+    ),
     # [B, heads, S, dim] -> [B, S, heads * dim]
     "ttnn.transformer.concatenate_heads": lambda input_tensor: input_tensor.transpose(1, 2).flatten(2),
     # [heads, S, S, dim] -> [1, S, S, heads * dim]
     "ttnn.experimental.nlp_concat_heads_boltz": lambda input_tensor: input_tensor.permute(1, 2, 0, 3).flatten(2)[None],
+    # [B, 1, S, 3 * 12 * dim] -> q, k and v [B, 12, S, dim]
+    "ttnn.experimental.nlp_create_qkv_heads_vit": lambda input: nlp_create_qkv_heads(
+        input, num_heads=VIT_HEADS, transpose_k_heads=False
+    ),
+    # positions of a cache: [B, heads, length, dim] -> [B, heads, end - start, dim]
+    "ttnn.experimental.nlp_kv_cache_load_slice": lambda input_tensor, seq_len_start, seq_len_end: input_tensor[
+        :, :, seq_len_start:seq_len_end
+    ].clone(),
+    # [B, 1, S, 3 * heads * dim] -> q and v [B, heads, S, dim], k [B, heads, dim, S]
+    "ttnn.experimental.split_query_key_value_and_split_heads": lambda input_tensor, num_heads: nlp_create_qkv_heads(
+        input_tensor, num_heads=num_heads
+    ),
 }
-golden_table(_CONCATENATED)
+golden_table(_ROWS)
 
 
 @golden("ttnn.experimental.nlp_create_qkv_heads_falcon7b")
@@ -154,18 +158,6 @@ def nlp_create_qkv_heads_falcon7b(input):
     """[B, 1, S, (heads + 2) * 64] -> q [B, heads, S, 64], k and v [B, 1, S, 64]."""
     heads = input.shape[-1] // FALCON_DIM - 2
     return nlp_create_qkv_heads(input, num_heads=heads, num_kv_heads=1, transpose_k_heads=False)
-
-
-@golden("ttnn.experimental.nlp_create_qkv_heads_vit")
-def nlp_create_qkv_heads_vit(input):
-    """[B, 1, S, 3 * 12 * dim] -> q, k and v [B, 12, S, dim]."""
-    return nlp_create_qkv_heads(input, num_heads=VIT_HEADS, transpose_k_heads=False)
-
-
-@golden("ttnn.experimental.nlp_kv_cache_load_slice")
-def nlp_kv_cache_load_slice(input_tensor, seq_len_start, seq_len_end):
-    """Positions of a cache: [B, heads, length, dim] -> [B, heads, end - start, dim]."""
-    return input_tensor[:, :, seq_len_start:seq_len_end].clone()
 
 
 @golden("ttnn.experimental.rotate_half")

@@ -130,15 +130,11 @@ def paged_fill_cache(cache_tensor, input_tensor, page_table, batch_idx_tensor, b
         cache_tensor.copy_(_blocks(seen, *cache_tensor.shape[1:]))
 
 
-@golden("ttnn.update_cache", writes="cache", unread=True)
-def update_cache(cache, input, update_idx, batch_offset, store):
+@golden("ttnn.update_cache", "ttnn.kv_cache.update_cache_for_token_", writes="cache", unread=True)
+def update_cache(cache, input, update_idx, update_index, batch_offset, store):
     """One position of all users: cache [B, kv heads, length, dim], input [1, kv heads, B (padded to 32), dim]."""
-    cache[:, :, update_idx] = store(input[0].transpose(0, 1)[batch_offset : batch_offset + len(cache)])
-
-
-@golden("ttnn.kv_cache.update_cache_for_token_", writes="cache", unread=True)
-def update_cache_for_token_(cache, input, update_index, batch_offset, store):
-    update_cache(cache, input, update_index, batch_offset, store)
+    position = update_index if update_idx is None else update_idx
+    cache[:, :, position] = store(input[0].transpose(0, 1)[batch_offset : batch_offset + len(cache)])
 
 
 @golden("ttnn.fill_cache", writes="cache_tensor", unread=True)

@@ -25,15 +25,22 @@ def _triangle(function: Callable) -> Callable:
 
 
 _ROWS = {
+    "ttnn.experimental.isin": lambda elements, test_elements, invert: torch.isin(
+        elements, test_elements, invert=invert
+    ),
     # input's elements at `index` along dim
     "ttnn.gather": lambda input, dim, index: input.gather(dim, index.long()),
     # `value` at the places along dim that index [n] names
     "ttnn.index_fill ttnn.index_fill_new": lambda input, dim, index, value: input.index_fill(dim, index.long(), value),
     "ttnn.scatter_add": lambda input, dim, index, src: wide(input).scatter_add(dim, index.long(), wide(src)),
+    # sorted values and their places. Equal values keep their order, which a chip does only if `stable`
+    "ttnn.sort": lambda input_tensor, dim, descending: input_tensor.sort(stable=True, dim=dim, descending=descending),
+    # input [N, K, C] at index [N, W] -> [N, W, C]
+    "ttnn.tosa_gather": lambda input, index: input.gather(1, _channels(index, input)),
     "ttnn.tril": _triangle(torch.tril),
     "ttnn.triu": _triangle(torch.triu),
 }
-golden_table(_ROWS, ignores="sparse_grad")
+golden_table(_ROWS, ignores="assume_unique sparse_grad stable")
 
 
 @golden("ttnn.indexed_fill")
@@ -52,12 +59,6 @@ def scatter(input, dim, index, src, reduce=None):
     return input.scatter(dim, index.long(), src)
 
 
-@golden("ttnn.tosa_gather")
-def tosa_gather(input, index):
-    """input [N, K, C] at index [N, W] -> [N, W, C]"""
-    return input.gather(1, _channels(index, input))
-
-
 @golden("ttnn.tosa_scatter")
 def tosa_scatter(input, index, src):
     """input [N, K, C] with src [N, W, C] at index [N, W]"""
@@ -68,17 +69,6 @@ def tosa_scatter(input, index, src):
 
 def _channels(index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return index.long().unsqueeze(-1).expand(-1, -1, x.shape[-1])
-
-
-@golden("ttnn.sort", ignores="stable")
-def sort(input_tensor, dim, descending):
-    """Sorted values and their places. Equal values keep their order, which a chip does only if `stable`."""
-    return torch.sort(input_tensor, dim=dim, descending=descending, stable=True)
-
-
-@golden("ttnn.experimental.isin", ignores="assume_unique")
-def isin(elements, test_elements, invert):
-    return torch.isin(elements, test_elements, invert=invert)
 
 
 @golden("ttnn.fill_rm", ignores="any")

@@ -69,9 +69,8 @@ def softmax(input_tensor, dim=-1, numeric_stable=True, compute_kernel_config=Non
 
 
 @golden("ttnn.softmax_in_place", writes="input_tensor")
-def softmax_in_place(input_tensor, dim, numeric_stable, compute_kernel_config, store):
-    kernel = _kernel(compute_kernel_config, input_tensor)
-    input_tensor.copy_(store(_normalized(input_tensor, dim, kernel, numeric_stable)))
+def softmax_in_place(input_tensor, dim, numeric_stable, compute_kernel_config):
+    return _normalized(input_tensor, dim, _kernel(compute_kernel_config, input_tensor), numeric_stable)
 
 
 def _masked(x: torch.Tensor, scale: float | None, mask: torch.Tensor | None, kernel: Kernel) -> torch.Tensor:
@@ -120,24 +119,19 @@ def _attention(x, scale, mask, stable: bool, config) -> torch.Tensor:
 
 
 @golden("ttnn.scale_mask_softmax")
-def scale_mask_softmax(input_tensor, scale, mask, is_causal_mask, numeric_stable=True, compute_kernel_config=None):
+@golden("ttnn.scale_mask_softmax_in_place", writes="input_tensor")
+def scale_mask_softmax(
+    input_tensor, scale, mask, is_causal_mask, numeric_stable, compute_kernel_config=None, program_config=None
+):
     """softmax(x * scale + mask) over the last dimension of x [B, heads, S, W]."""
-    mask = _mask(input_tensor, mask, is_causal_mask)
+    mask = _mask(input_tensor, mask, is_causal_mask, program_config)
     return _attention(input_tensor, scale, mask, numeric_stable, compute_kernel_config)
 
 
-@golden("ttnn.scale_mask_softmax_in_place", writes="input_tensor")
-def scale_mask_softmax_in_place(
-    input_tensor, scale, mask, program_config, is_causal_mask, numeric_stable, compute_kernel_config=None, *, store
-):
-    mask = _mask(input_tensor, mask, is_causal_mask, program_config)
-    input_tensor.copy_(store(_attention(input_tensor, scale, mask, numeric_stable, compute_kernel_config)))
-
-
 @golden("ttnn.scale_causal_mask_hw_dims_softmax_in_place", writes="input_tensor")
-def scale_causal_mask_hw_dims_softmax_in_place(input_tensor, scale, mask, numeric_stable, compute_kernel_config, store):
+def scale_causal_mask_hw_dims_softmax_in_place(input_tensor, scale, mask, numeric_stable, compute_kernel_config):
     """One mask [1, 1, S, W] serves all users and heads of x [B, heads, S, W]."""
-    input_tensor.copy_(store(_attention(input_tensor, scale, mask, numeric_stable, compute_kernel_config)))
+    return _attention(input_tensor, scale, mask, numeric_stable, compute_kernel_config)
 
 
 def _scale(head_size: int | None) -> float:
@@ -148,12 +142,12 @@ def _scale(head_size: int | None) -> float:
 def attention_softmax(tensor, head_size, attention_mask, causal_mask):
     """softmax(x / sqrt(head_size) + mask). Without a mask the scale is a separate op."""
     if attention_mask is not None:
-        return scale_mask_softmax(tensor, _scale(head_size), attention_mask, is_causal_mask=causal_mask)
+        return scale_mask_softmax(tensor, _scale(head_size), attention_mask, causal_mask, numeric_stable=True)
     scaled = tensor.float() * torch.tensor(_scale(head_size)).to(tensor.dtype).float()
     return softmax(scaled.to(tensor.dtype))
 
 
 @golden("ttnn.transformer.attention_softmax_", writes="tensor")
-def attention_softmax_(tensor, head_size, attention_mask, causal_mask, program_config, store):
-    mask = _mask(tensor, attention_mask, causal_mask, program_config)
-    tensor.copy_(store(_attention(tensor, _scale(head_size), mask, stable=True, config=None)))
+def attention_softmax_(tensor, head_size, attention_mask, causal_mask, program_config):
+    scale = _scale(head_size)
+    return scale_mask_softmax(tensor, scale, attention_mask, causal_mask, True, program_config=program_config)

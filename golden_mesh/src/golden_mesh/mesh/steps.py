@@ -228,7 +228,10 @@ def _run_in_place(step: Step, shards: Shards, unknown: str | None, memory) -> No
         values = [values and values[group[0]] for values in shards]
         for i, slot in targets:
             values[i] = memory.exclusive(slot, group)
-        step.call(values, extras)
+        result = step.call(values, extras)
+        if result is not None:
+            target = values[targets[0][0]]
+            target.copy_(store(result.reshape(target.shape)))
     if step.golden.unread:
         for _, slot in targets:
             memory.settle(slot, unknown)

@@ -4,6 +4,8 @@ attention.
 The values of MLA are the first columns of the keys.
 """
 
+from typing import Callable
+
 import torch
 
 from golden_mesh.arithmetic.kernel import Kernel
@@ -39,31 +41,20 @@ def chunked_flash_mla_prefill(input_tensor_q, input_tensor_k, head_dim_v, **othe
     return chunked_scaled_dot_product_attention(input_tensor_q, input_tensor_k, values, **others)
 
 
-@golden("ttnn.transformer.flash_multi_latent_attention_decode")
-def flash_multi_latent_attention_decode(
-    input_tensor_q, input_tensor_k, input_tensor_v, head_dim_v, is_causal, attn_mask, cur_pos, cur_pos_tensor, scale,
-    program_config, compute_kernel_config, dtypes, out, paddings,
-):  # fmt: skip
-    """q [1, B, heads, dim], cache [B, 1, length, dim] -> [1, B, heads, head_dim_v]"""
-    return scaled_dot_product_attention_decode(
-        input_tensor_q, input_tensor_k, _values(input_tensor_k, head_dim_v, input_tensor_v), is_causal=is_causal,
-        attn_mask=attn_mask, cur_pos=cur_pos, cur_pos_tensor=cur_pos_tensor, scale=scale, program_config=program_config,
-        compute_kernel_config=compute_kernel_config, dtypes=dtypes, out=out, paddings=paddings,
-    )  # fmt: skip
+def _of_latents(attend: Callable) -> Callable:
+    def op(input_tensor_q, input_tensor_k, input_tensor_v, head_dim_v, dtypes, out, paddings, **others):
+        """q [1, B, heads, dim], cache [B or blocks, 1, length, dim] -> [1, B, heads, head_dim_v]"""
+        values = _values(input_tensor_k, head_dim_v, input_tensor_v)
+        return attend(input_tensor_q, input_tensor_k, values, dtypes=dtypes, out=out, paddings=paddings, **others)
+
+    return op
 
 
-@golden("ttnn.transformer.paged_flash_multi_latent_attention_decode")
-def paged_flash_multi_latent_attention_decode(
-    input_tensor_q, input_tensor_k, input_tensor_v, head_dim_v, page_table_tensor, is_causal, attn_mask, cur_pos_tensor,
-    scale, program_config, compute_kernel_config, dtypes, out, paddings,
-):  # fmt: skip
-    """q [1, B, heads, dim], cache [blocks, 1, size, dim] -> [1, B, heads, head_dim_v]"""
-    return paged_scaled_dot_product_attention_decode(
-        input_tensor_q, input_tensor_k, _values(input_tensor_k, head_dim_v, input_tensor_v), page_table_tensor,
-        is_causal=is_causal, attn_mask=attn_mask, cur_pos_tensor=cur_pos_tensor, scale=scale,
-        program_config=program_config, compute_kernel_config=compute_kernel_config, dtypes=dtypes, out=out,
-        paddings=paddings,
-    )  # fmt: skip
+for _name, _attend in {
+    "flash_multi_latent_attention_decode": scaled_dot_product_attention_decode,
+    "paged_flash_multi_latent_attention_decode": paged_scaled_dot_product_attention_decode,
+}.items():
+    golden(f"ttnn.transformer.{_name}", passes=_attend)(_of_latents(_attend))
 
 
 @golden("ttnn.transformer.joint_scaled_dot_product_attention")
@@ -80,10 +71,10 @@ def joint_scaled_dot_product_attention(
     return result.split([input_tensor_q.shape[2], joint_tensor_q.shape[2]], 2)
 
 
-@collective("ttnn.transformer.ring_joint_scaled_dot_product_attention")
+@collective("ttnn.transformer.ring_joint_scaled_dot_product_attention", passes=joint_scaled_dot_product_attention)
 def ring_joint_scaled_dot_product_attention(
-    input_tensor_q, input_tensor_k, input_tensor_v, joint_tensor_q, joint_tensor_k, joint_tensor_v, joint_strategy,
-    logical_n, program_config, scale, compute_kernel_config, dim, out,
+    input_tensor_q, input_tensor_k, input_tensor_v, joint_tensor_q, joint_tensor_k, joint_tensor_v, logical_n, dim, out,
+    **others,
 ):  # fmt: skip
     """Joint attention of a sequence that is divided among the chips: [B, heads, N / chips, dim] a chip.
 
@@ -95,10 +86,7 @@ def ring_joint_scaled_dot_product_attention(
     results = []
     for chip, q in enumerate(input_tensor_q):
         parts = [x[chip] if x is not None else q[:, :, :0] for x in (joint_tensor_q, joint_tensor_k, joint_tensor_v)]
-        y = joint_scaled_dot_product_attention(
-            q, k, v, *parts, joint_strategy=joint_strategy, program_config=program_config, scale=scale,
-            compute_kernel_config=compute_kernel_config,
-        )  # fmt: skip
+        y = joint_scaled_dot_product_attention(q, k, v, *parts, **others)
         results.append((y[0], y[1].reshape(out[1].shape), torch.full(out[2].shape, torch.nan)))
     return results
 

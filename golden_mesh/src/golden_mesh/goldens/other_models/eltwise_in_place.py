@@ -9,27 +9,12 @@ from golden_mesh.goldens.eltwise_binary import LOGICAL, compute, in_double, reve
 from golden_mesh.registry import golden_table
 
 
-def _in_place(function: Callable) -> Callable:
-    """An op of add_'s names."""
+def _in_place(function: Callable, *first: str) -> Callable:
+    """first: activations before those of a call."""
 
-    def op(input_tensor_a, input_tensor_b, store, dtypes, **activations):
-        result = compute(function, input_tensor_a, input_tensor_b, formats=dtypes, **activations)
-        input_tensor_a.copy_(store(result.reshape(input_tensor_a.shape)))
-
-    return op
-
-
-_ROWS = {"ttnn.add_": _in_place(torch.add), "ttnn.subtract_": _in_place(torch.sub)}
-golden_table(_ROWS, writes="input_tensor_a", passes=compute)
-
-
-def _by_short_names(function: Callable, *first: str) -> Callable:
-    """An op of multiply_'s names. first: activations before those of a call."""
-
-    def op(input_a, input_b, activations, store, dtypes, **others):
-        activations = [*first, *(activations or ())]
-        result = compute(function, input_a, input_b, formats=dtypes, activations=activations, **others)
-        input_a.copy_(store(result.reshape(input_a.shape)))
+    def op(input_a, input_b, input_tensor_a, input_tensor_b, activations, dtypes, **others):
+        a, b = (input_tensor_a, input_tensor_b) if input_a is None else (input_a, input_b)
+        return compute(function, a, b, formats=dtypes, activations=[*first, *(activations or ())], **others)
 
     return op
 
@@ -44,6 +29,9 @@ _FUNCTIONS = {
     **LOGICAL,
     **functions(torch, "ldexp eq ne lt le gt ge"),
 }
-_BY_SHORT_NAMES = {f"ttnn.{name}_": _by_short_names(function) for name, function in _FUNCTIONS.items()}
-_BY_SHORT_NAMES["ttnn.bias_gelu_"] = _by_short_names(torch.add, "gelu")
-golden_table(_BY_SHORT_NAMES, writes="input_a", passes=compute)
+_ROWS = {f"ttnn.{name}_": _in_place(function) for name, function in _FUNCTIONS.items()}
+_ROWS["ttnn.bias_gelu_"] = _in_place(torch.add, "gelu")
+golden_table(_ROWS, writes="input_a", passes=compute)
+golden_table(
+    {"ttnn.add_": _in_place(torch.add), "ttnn.subtract_": _in_place(torch.sub)}, writes="input_tensor_a", passes=compute
+)

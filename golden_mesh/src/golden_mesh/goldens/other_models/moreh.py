@@ -80,20 +80,17 @@ def moreh_sum(input, dim, compute_kernel_config, out):
     return input.reshape(out.shape)
 
 
-@golden("ttnn.moreh_mean", ignores="keepdim")
-def moreh_mean(input, dim, out):
-    return input.float().mean(_axes(dim, input.dim())).reshape(out.shape)
-
-
-@golden("ttnn.moreh_sum_backward", ignores="keepdim input")
-def moreh_sum_backward(output_grad, dim, out):
-    return _spread(output_grad, dim, out.shape).expand(out.shape)
-
-
-@golden("ttnn.moreh_mean_backward", ignores="keepdim input_grad_shape")
-def moreh_mean_backward(output_grad, dim, out):
+def _mean_backward(output_grad, dim, out):
     count = math.prod(out.shape[d] for d in _axes(dim, len(out.shape)))
     return _spread(output_grad, dim, out.shape).expand(out.shape) / count
+
+
+_OVER_DIMS = {
+    "ttnn.moreh_mean": lambda input, dim, out: input.float().mean(_axes(dim, input.dim())).reshape(out.shape),
+    "ttnn.moreh_mean_backward": _mean_backward,
+    "ttnn.moreh_sum_backward": lambda output_grad, dim, out: _spread(output_grad, dim, out.shape).expand(out.shape),
+}
+golden_table(_OVER_DIMS, ignores="keepdim input input_grad_shape")
 
 
 @golden("ttnn.moreh_norm_backward", ignores="keepdim")
@@ -101,15 +98,6 @@ def moreh_norm_backward(input, output_grad, p, dim):
     axes = _axes(dim, input.dim())
     norm = lambda x: torch.linalg.vector_norm(x, p, axes, keepdim=True)
     return gradients(norm, _spread(output_grad, dim, input.shape), input)[0]
-
-
-golden("ttnn.moreh_cumsum")(lambda input, dim: cumsum(input, dim))
-golden("ttnn.moreh_cumsum_backward")(lambda output_grad, dim: cumsum(output_grad, dim, reverse_order=True))
-
-
-@golden("ttnn.moreh_dot")
-def moreh_dot(input_tensor_a, input_tensor_b, out):
-    return (input_tensor_a.float() * input_tensor_b.float()).sum().reshape(out.shape)
 
 
 @golden("ttnn.moreh_dot_backward")
@@ -139,27 +127,11 @@ def _partial_tiles_times_one(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
     return masked
 
 
-@golden("ttnn.moreh_bmm")
-def moreh_bmm(input, mat2, compute_kernel_config):
-    return moreh_matmul(input, mat2, compute_kernel_config=compute_kernel_config)
-
-
-@golden("ttnn.moreh_linear")
-def moreh_linear(input, weight, bias, compute_kernel_config):
-    """[..., M, K] @ [N, K]^T + bias [1, N] or [1, 1]"""
-    return moreh_matmul(input, weight, transpose_other=True, bias=bias, compute_kernel_config=compute_kernel_config)
-
-
 @golden("ttnn.moreh_matmul_backward")
 def moreh_matmul_backward(output_grad, input_a, input_b, are_required_outputs):
     of_a = moreh_matmul(output_grad, input_b, transpose_other=True)
     found = of_a, moreh_matmul(input_a, output_grad, transpose_input=True)
     return _present([g.sum_to_size(x.shape) for g, x in zip(found, (input_a, input_b))], are_required_outputs)
-
-
-@golden("ttnn.moreh_bmm_backward")
-def moreh_bmm_backward(output_grad, input, mat2, are_required_outputs):
-    return moreh_matmul_backward(output_grad, input, mat2, are_required_outputs=are_required_outputs)
 
 
 @golden("ttnn.moreh_linear_backward")
@@ -209,11 +181,6 @@ def moreh_softmax_backward(output_tensor, output_grad_tensor, dim, compute_kerne
         return y * (grad - (y * grad).sum(dim, keepdim=True))
     total = _sum_along(multiply(y, grad, kernel).bfloat16(), dim, kernel)
     return multiply(y, engine.subtract(grad, total.bfloat16()).bfloat16(), kernel)
-
-
-@golden("ttnn.moreh_softmin_backward")
-def moreh_softmin_backward(output_tensor, output_grad_tensor, dim, compute_kernel_config):
-    return -moreh_softmax_backward(output_tensor, output_grad_tensor, dim, compute_kernel_config)
 
 
 @golden("ttnn.moreh_logsoftmax_backward")
@@ -302,16 +269,6 @@ def moreh_group_norm_backward(
     return _present(found, [r or g for r, g in zip(are_required_outputs, given)], out)
 
 
-@golden("ttnn.moreh_full", "ttnn.moreh_full_like", ignores="shape input")
-def moreh_full(fill_value, out):
-    return constant(fill_value, out)
-
-
-@golden("ttnn.moreh_arange", ignores="end untilize_out")
-def moreh_arange(start, step, out):
-    return (start + step * torch.arange(out.shape[-1], dtype=torch.float64)).reshape(out.shape)
-
-
 @golden("ttnn.moreh_getitem")
 def moreh_getitem(input, index_tensors, index_dims, out):
     """input[:, i, j, ...] with an index tensor for each of index_dims."""
@@ -319,13 +276,6 @@ def moreh_getitem(input, index_tensors, index_dims, out):
     for index, dim in zip(index_tensors, index_dims, strict=True):
         at[dim] = index.flatten().long()
     return input[tuple(at)].reshape(out.shape)
-
-
-@golden("ttnn.moreh_fold")
-def moreh_fold(input, output_size, kernel_size, dilation, padding, stride):
-    """[N, C * kernel size, places] -> [N, C, H, W]: sums of overlapping patches."""
-    how = [tuple(v) for v in (output_size, kernel_size, dilation, padding, stride)]
-    return F.fold(input.float(), *how)
 
 
 @golden("ttnn.moreh_sgd", ignores="param_out momentum_buffer_out")
@@ -341,3 +291,27 @@ def moreh_sgd(
         buffer = momentum * momentum_buffer_in.float() + (1 - dampening) * step
     step = step + momentum * buffer if nesterov else buffer
     return param_in.float() - lr * step, buffer
+
+
+_PRODUCTS = {
+    "ttnn.moreh_bmm": lambda input, mat2, **how: moreh_matmul(input, mat2, **how),
+    # [..., M, K] @ [N, K]^T + bias [1, N] or [1, 1]
+    "ttnn.moreh_linear": lambda input, weight, **how: moreh_matmul(input, weight, transpose_other=True, **how),
+}
+golden_table(_PRODUCTS, passes=moreh_matmul)
+golden("ttnn.moreh_bmm_backward", passes=moreh_matmul_backward)(
+    lambda output_grad, input, mat2, **how: moreh_matmul_backward(output_grad, input, mat2, **how)
+)
+golden("ttnn.moreh_softmin_backward", passes=moreh_softmax_backward)(lambda **how: -moreh_softmax_backward(**how))
+_ROWS = {
+    "ttnn.moreh_arange": lambda start, step, out: start + step * torch.arange(out.shape[-1], dtype=torch.float64),
+    "ttnn.moreh_cumsum": lambda input, dim: cumsum(input, dim),
+    "ttnn.moreh_cumsum_backward": lambda output_grad, dim: cumsum(output_grad, dim, reverse_order=True),
+    "ttnn.moreh_dot": lambda input_tensor_a, input_tensor_b: (input_tensor_a.float() * input_tensor_b.float()).sum(),
+    # [N, C * kernel size, places] -> [N, C, H, W]: sums of overlapping patches
+    "ttnn.moreh_fold": lambda input, output_size, kernel_size, dilation, padding, stride: F.fold(
+        input.float(), *map(tuple, (output_size, kernel_size, dilation, padding, stride))
+    ),
+    "ttnn.moreh_full ttnn.moreh_full_like": lambda fill_value, out: constant(fill_value, out),
+}
+golden_table(_ROWS, ignores="end untilize_out shape input")
