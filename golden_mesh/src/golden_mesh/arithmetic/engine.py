@@ -92,22 +92,16 @@ def round_away(x: torch.Tensor, bits: int) -> torch.Tensor:
     return (x.contiguous().view(torch.int32) + _HALVES[cut]).bitwise_and_(_MASKS[cut]).view(torch.float32)
 
 
-@in_float32(same)
-def round_away_(x: torch.Tensor, bits: int) -> torch.Tensor:
-    """Round as `round_away` does, in place. The caller must own the float32 `x`."""
-    cut = FLOAT32 - bits
-    x.view(torch.int32).add_(_HALVES[cut]).bitwise_and_(_MASKS[cut])
-    return x
-
-
 def to_bfloat16(x: torch.Tensor) -> torch.Tensor:
     """Return a float32 dest packed to bfloat16. The tensor stays float32 for the next step."""
     return round_away(x, BFLOAT16)
 
 
+@in_float32(same)
 def to_bfloat16_(x: torch.Tensor) -> torch.Tensor:
     """Pack a float32 dest to bfloat16 in place. The caller must own the float32 `x`."""
-    return round_away_(x, BFLOAT16)
+    x.view(torch.int32).add_(_HALVES[16]).bitwise_and_(_MASKS[16])
+    return x
 
 
 @in_float32(same)

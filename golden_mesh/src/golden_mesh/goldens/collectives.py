@@ -11,7 +11,7 @@ import ttnn
 
 from golden_mesh.arithmetic import engine
 from golden_mesh.errors import GoldenError
-from golden_mesh.registry import collective
+from golden_mesh.registry import collective, golden_table
 
 
 def _sum(shards: list[torch.Tensor], in_float32: bool) -> torch.Tensor:
@@ -94,10 +94,6 @@ def all_reduce_async(input_tensor, math_op, fp32_dest_acc):
     return [_sum(input_tensor, fp32_dest_acc)] * len(input_tensor)
 
 
-# every chip has all chips' tensors
-collective("ttnn.all_broadcast")(lambda input_tensor: [tuple(input_tensor)] * len(input_tensor))
-
-
 @collective("ttnn.broadcast")
 def broadcast(input_tensor, sender_coord, out):
     """Every chip has the sender's tensor. The mesh is one line."""
@@ -133,19 +129,8 @@ def moe_expert_token_remap(topk_tensor, expert_mapping_tensor, expert_metadata_t
     return results
 
 
-@collective("ttnn.all_gather", "ttnn.experimental.all_gather_async")
 def all_gather(input_tensor, dim):
     return [torch.cat(input_tensor, dim)] * len(input_tensor)
-
-
-# all_gather_async with the last chip's shard first
-collective("ttnn.experimental.all_gather_async_reversed")(lambda input_tensor, dim: all_gather(input_tensor[::-1], dim))
-
-
-@collective("ttnn.experimental.all_to_all_async_generic")
-def all_to_all_async_generic(input_tensor, in_dim, out_dim):
-    """A tensor that is sharded along in_dim becomes sharded along out_dim."""
-    return list(torch.cat(input_tensor, in_dim).chunk(len(input_tensor), out_dim))
 
 
 @collective("ttnn.reduce_scatter")
@@ -157,13 +142,25 @@ def reduce_scatter(input_tensor, dim, intermediate_memory_config=None, use_l1_sm
     return parts_of_sum(input_tensor, dim, ring, at_once=direct)
 
 
-@collective("ttnn.experimental.reduce_scatter_minimal_async")
-def reduce_scatter_minimal_async(input_tensor, dim, topology=None):
-    return parts_of_sum(input_tensor, dim, is_ring(topology, len(input_tensor)))
-
-
-@collective("ttnn.mesh_partition")
 def mesh_partition(input_tensor, dim):
     """The n-th chip of a group keeps the n-th part of its tensor: the inverse of all_gather."""
     parts = len(input_tensor)
     return [shard.chunk(parts, dim)[at].contiguous() for at, shard in enumerate(input_tensor)]
+
+
+_ROWS = {
+    # every chip has all chips' tensors
+    "ttnn.all_broadcast": lambda input_tensor: [tuple(input_tensor)] * len(input_tensor),
+    "ttnn.all_gather ttnn.experimental.all_gather_async": all_gather,
+    # the last chip's shard comes first
+    "ttnn.experimental.all_gather_async_reversed": lambda input_tensor, dim: all_gather(input_tensor[::-1], dim),
+    # a tensor that is sharded along in_dim becomes sharded along out_dim
+    "ttnn.experimental.all_to_all_async_generic": lambda input_tensor, in_dim, out_dim: list(
+        torch.cat(input_tensor, in_dim).chunk(len(input_tensor), out_dim)
+    ),
+    "ttnn.experimental.reduce_scatter_minimal_async": lambda input_tensor, dim, topology=None: parts_of_sum(
+        input_tensor, dim, is_ring(topology, len(input_tensor))
+    ),
+    "ttnn.mesh_partition": mesh_partition,
+}
+golden_table(_ROWS, over_chips=True)

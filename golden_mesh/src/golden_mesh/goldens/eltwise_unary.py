@@ -167,18 +167,6 @@ def round(input_tensor, decimals):
     return engine.keep(result, engine.BFLOAT16) if input_tensor.dtype == torch.bfloat16 else result
 
 
-@golden("ttnn.tanhshrink")
-def tanhshrink(input_tensor):
-    """x - tanh(x), whose terms cancel near 0."""
-    series = lambda x: x**3 * (1 / 3 - x * x * 2 / 15)
-    return _compute(lambda x: torch.where(x.abs() < 0.01, series(x), x - torch.tanh(x)), input_tensor)
-
-
-@golden("ttnn.hardtanh")
-def hardtanh(input_tensor, min_val, max_val):
-    return stored(WITH_NUMBERS["HARDTANH"](wide(input_tensor), min_val, max_val), input_tensor)
-
-
 @golden("ttnn.relu_max")
 def relu_max(input_tensor, upper_limit):
     if not input_tensor.is_floating_point():
@@ -217,6 +205,12 @@ def rdiv(input_tensor, value, rounding_mode):
     return result
 
 
+def _tanhshrink(x: torch.Tensor) -> torch.Tensor:
+    """x - tanh(x), whose terms cancel near 0."""
+    series = x**3 * (1 / 3 - x * x * 2 / 15)
+    return torch.where(x.abs() < 0.01, series, x - torch.tanh(x))
+
+
 def _normalized(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
     """(x - mean) / std"""
     return _compute(lambda x: (x - x.mean(dims, keepdim=True)) / x.std(dims, keepdim=True, correction=0), x)
@@ -226,11 +220,15 @@ _SELU = lambda x, scale, alpha: scale * torch.where(x >= 0, x, alpha * torch.exp
 # ttnn's own functions of i1 and selu differ between versions: 0.77.0 ignores the parameters and has no i1.
 _ROWS = {
     "ttnn.bitwise_not": lambda input_tensor: ~input_tensor,
+    "ttnn.hardtanh": lambda input_tensor, min_val, max_val: stored(
+        WITH_NUMBERS["HARDTANH"](wide(input_tensor), min_val, max_val), input_tensor
+    ),
     # a chip limits its input
     "ttnn.i1": lambda input_tensor: _compute(torch.special.i1, input_tensor.clamp(-88.5, 88.5).nan_to_num(88.5)),
     "ttnn.normalize_global": lambda input_tensor: _normalized(input_tensor, tuple(range(input_tensor.dim()))),
     "ttnn.normalize_hw": lambda input_tensor: _normalized(input_tensor, (-2, -1)),
     "ttnn.selu": lambda input_tensor, scale, alpha: _compute(_SELU, input_tensor, scale, alpha),
+    "ttnn.tanhshrink": lambda input_tensor: _compute(_tanhshrink, input_tensor),
 }
 golden_table(_ROWS)
 

@@ -62,33 +62,22 @@ def sharded_to_interleaved_partial(input_tensor, cache_tensor, num_slices, slice
     rows[_slice(len(rows), num_slices, slice_index)] = store(input_tensor).view(-1, rows.shape[-1])
 
 
-@golden("ttnn.to_layout", ignores="pad_value")
-def to_layout(tensor):
-    """The padding of the tile layout is not part of the logical shape."""
-    return through_dest(tensor)
-
-
 _ROWS = {
     "ttnn.move ttnn.reshard": lambda input_tensor: input_tensor,
     "ttnn.reallocate": lambda tensor: tensor,
     "ttnn.tilize ttnn.untilize": through_dest,
+    # the padding of the tile layout is not part of the logical shape
+    "ttnn.to_layout": lambda tensor: through_dest(tensor),
 }
-golden_table(_ROWS)
+golden_table(_ROWS, ignores="pad_value")
 
 
 @golden("ttnn.tilize_with_zero_padding", pads=0.0)
-def tilize_with_zero_padding(input_tensor, out):
-    return _enlarged(through_dest(input_tensor), out.shape, 0)
-
-
 @golden("ttnn.tilize_with_val_padding", pads="pad_value", ignores="output_tensor_shape")
-def tilize_with_val_padding(input_tensor, pad_value, out):
-    return _enlarged(through_dest(input_tensor), out.shape, pad_value)
-
-
-def _enlarged(x: torch.Tensor, shape, value) -> torch.Tensor:
-    missing = [extent for old, new in zip(reversed(x.shape), reversed(shape)) for extent in (0, new - old)]
-    return F.pad(x, missing, value=value)
+def tilize_with_val_padding(input_tensor, out, pad_value=0):
+    extents = zip(reversed(input_tensor.shape), reversed(out.shape))
+    missing = [extent for old, new in extents for extent in (0, new - old)]
+    return F.pad(through_dest(input_tensor), missing, value=pad_value)
 
 
 @golden("ttnn.untilize_with_unpadding")
@@ -113,10 +102,8 @@ def assign(input_tensor, input_a, out):
     return _copied(input_a if input_tensor is None else input_tensor, out.dtype)
 
 
-@golden("ttnn.fill_implicit_tile_padding", pads="fill_value")
-def fill_implicit_tile_padding(input_tensor, fill_value):
-    """Padding is no part of a tensor's values."""
-    return input_tensor
+# padding is no part of a tensor's values
+golden("ttnn.fill_implicit_tile_padding", pads="fill_value")(lambda input_tensor, fill_value: input_tensor)
 
 
 @golden("ttnn.clone")

@@ -202,9 +202,9 @@ def cumsum(input, dim, dtype=None, reverse_order=False):
     return _accumulated(torch.cumsum, input, dim, dtype, reverse_order)
 
 
-@golden("ttnn.cumprod")
-def cumprod(input_tensor, dim, dtype, reverse_order):
-    return _accumulated(torch.cumprod, input_tensor, dim, dtype, reverse_order)
+golden("ttnn.cumprod")(
+    lambda input_tensor, dim, dtype, reverse_order: _accumulated(torch.cumprod, input_tensor, dim, dtype, reverse_order)
+)
 
 
 @golden("ttnn.ema")

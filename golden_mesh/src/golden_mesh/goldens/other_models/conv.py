@@ -157,11 +157,11 @@ def conv2d(
     x = x.reshape(batch_size, input_height, input_width, -1)[..., :in_channels]
     top, bottom, left, right = padding_of(padding)
     x = _padded(x.float(), (left, right, top, bottom), conv_config)
-    types = dtypes.get("input_tensor"), _tensor(weight_tensor, dtypes, "weight_tensor")[1]
-    wide = types == (ttnn.float32, ttnn.float32)
+    _, dtype = _tensor(weight_tensor, dtypes, "weight_tensor")
+    wide = dtypes.get("input_tensor") == dtype == ttnn.float32
     kernel = Kernel.of(compute_config, "HiFi4", wide=wide, in_l1=False)
     parts = _by_group(weight, kernel_size, in_channels, groups)
-    bias = None if bias is None else round_to(bias.float().reshape(1, -1), _weights_dtype(conv_config, types[1]))
+    bias = None if bias is None else round_to(bias.float().reshape(1, -1), _weights_dtype(conv_config, dtype))
     return _results(_convolved(x, parts, kernel_size, stride, dilation, kernel), weight, bias, kernel, conv_config, out)
 
 
@@ -169,10 +169,8 @@ def conv2d(
 def conv1d(input_length, kernel_size, stride, padding, dilation, dtypes, out, **others):
     """[1, 1, N * L, in] -> [1, 1, N * L', out]: an image of one row."""
     ends = (padding, padding) if isinstance(padding, int) else tuple(padding)
-    return conv2d(
-        input_height=1, input_width=input_length, kernel_size=(1, kernel_size), stride=(1, stride),
-        padding=(0, 0, *ends), dilation=(1, dilation), dtypes=dtypes, out=out, **others,
-    )  # fmt: skip
+    others |= dict(kernel_size=(1, kernel_size), stride=(1, stride), padding=(0, 0, *ends), dilation=(1, dilation))
+    return conv2d(input_height=1, input_width=input_length, dtypes=dtypes, out=out, **others)
 
 
 @golden("ttnn.conv_transpose2d")

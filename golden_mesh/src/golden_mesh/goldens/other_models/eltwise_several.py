@@ -69,6 +69,7 @@ def _snake_beta(input_tensor: torch.Tensor, alpha: torch.Tensor, beta: torch.Ten
 
 _ROWS = {
     "ttnn.addalpha": _with_alpha(torch.add),
+    "ttnn.addcdiv": _of_floats(lambda input_a, input_b, input_c, value: input_a + value * input_b / input_c),
     "ttnn.addcmul": _of_floats(lambda input_a, input_b, input_c, value: input_a + value * input_b * input_c),
     "ttnn.atan2": _of_floats(_atan2),
     # the next number of the tensors' dtype from a towards b
@@ -133,12 +134,6 @@ def fmod(input_tensor_a, input_tensor_b, scalar):
     narrow = input_tensor_a.dtype == torch.bfloat16
     by = remainders.by_trunc if isinstance(other, torch.Tensor) else remainders.by_trunc_of_number
     return _in_float32(partial(by, narrow=narrow), input_tensor_a, other)
-
-
-@golden("ttnn.addcdiv")
-def addcdiv(input_a, input_b, input_c, value):
-    """a + value * b / c"""
-    return _in_float32(lambda a, b, c: a + value * b / c, input_a, input_b, input_c)
 
 
 @golden("ttnn.lerp")
