@@ -1,6 +1,4 @@
-"""The packer's conversion to a block float, in integers, after the ISA documentation. The float code must
-match it.
-"""
+"""The packer's conversion to a block float, in integers, after the ISA documentation. The float code must match it."""
 
 import torch
 import torch.nn.functional as F

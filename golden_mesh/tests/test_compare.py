@@ -197,18 +197,14 @@ ATTENTION = ttnn.transformer.scaled_dot_product_attention
 # In ttnn and in torch, of x [1, 2, 64, 64] and w [64, 64].
 OPS = {
     "add": (lambda x, w: ttnn.add(x, 0.3), lambda x, w: x + 0.3),
-    "multiply": (
-        lambda x, w: ttnn.multiply(x, x, input_tensor_a_activations=SILU), lambda x, w: F.silu(x) * x,
-    ),
+    "multiply": (lambda x, w: ttnn.multiply(x, x, input_tensor_a_activations=SILU), lambda x, w: F.silu(x) * x),
     "gelu": (lambda x, w: ttnn.gelu(x), lambda x, w: F.gelu(x)),
     "rsqrt": (lambda x, w: ttnn.rsqrt(ttnn.abs(x)), lambda x, w: x.abs().rsqrt()),
     "mean": (lambda x, w: ttnn.mean(x, -1), lambda x, w: x.mean(-1)),
     "sum": (lambda x, w: ttnn.sum(x, -2), lambda x, w: x.sum(-2)),
     "softmax": (lambda x, w: ttnn.softmax(x), lambda x, w: x.softmax(-1)),
     "layer_norm": (lambda x, w: ttnn.layer_norm(x, epsilon=1e-5), lambda x, w: F.layer_norm(x, (64,))),
-    "rms_norm": (
-        lambda x, w: ttnn.rms_norm(x, epsilon=1e-5), lambda x, w: F.rms_norm(x, (64,), eps=1e-5),
-    ),
+    "rms_norm": (lambda x, w: ttnn.rms_norm(x, epsilon=1e-5), lambda x, w: F.rms_norm(x, (64,), eps=1e-5)),
     "linear": (lambda x, w: ttnn.linear(x, w, activation="silu"), lambda x, w: F.silu(x @ w)),
     "attention": (
         lambda x, w: ATTENTION(x, x, x), lambda x, w: F.scaled_dot_product_attention(x, x, x, is_causal=True),

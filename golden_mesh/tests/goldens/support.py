@@ -84,8 +84,7 @@ class Chips:
         return [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(tensor)]
 
     def check(
-        self, call, want, *inputs, error=None, steps=1, to=None, special=False, in_place=False,
-        names=None, **how,
+        self, call, want, *inputs, error=None, steps=1, to=None, special=False, in_place=False, names=None, **how,
     ):  # fmt: skip
         """Assert that `call` of tensors is `want` of each chip's values, and changes no tensor.
 
@@ -166,8 +165,7 @@ def assert_close(got, want, dtype=None, steps: int = 1) -> None:
     """
     relative = RELATIVE[(dtype or ttnn.bfloat16).name]
     for g, w in pairs(got, want):
-        # A long sum's error is relative to its terms. So is the error of terms that are rounded
-        # before they are added.
+        # A long sum's error is relative to its terms. So is the error of terms that are rounded before they are added.
         accumulated = (2e-6 + (steps - 1) * relative / 2) * w.abs().max().item()
         torch.testing.assert_close(g, w, rtol=steps * relative, atol=accumulated)
 

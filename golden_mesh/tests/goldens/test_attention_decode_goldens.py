@@ -68,8 +68,7 @@ AT, FOUR = ints(POSITIONS), ints([3, 31, 64, 127])
 EXAMPLES = {
     "decode(x, y, z, cur_pos=POSITIONS, scale=0.3)":
         ("decoded(x, y, z, POSITIONS, scale=0.3)", q(18), cache(2), cache(2)),
-    "decode(x, y, z, cur_pos_tensor=u, scale=0.3)":
-        ("decoded(x, y, z, u, scale=0.3)", q(18), cache(2), cache(2), AT),
+    "decode(x, y, z, cur_pos_tensor=u, scale=0.3)": ("decoded(x, y, z, u, scale=0.3)", q(18), cache(2), cache(2), AT),
     # A mask shows the whole cache.
     "decode(x, y, z, is_causal=False, attn_mask=ttnn.transpose(u, 0, 1))":
         ("decoded(x, y, z, added=u[0].unsqueeze(2) * DIM**-0.5)", q(20), cache(), cache(), MASK),

@@ -86,8 +86,7 @@ EXAMPLES = {
     "prefill(x, y, z, attn_mask=u, is_causal=False)":
         ("attention(x, y, z, added=u * DIM**-0.5)", *heads(2, 2, 2), mask),
     # tt-metal's newer modules give None in every call: it is the op's default.
-    "prefill(x, y, z, sliding_window_size=None)":
-        ("attention(x, y, z, within(64, 64, 64))", *heads(4, 4, 4)),
+    "prefill(x, y, z, sliding_window_size=None)": ("attention(x, y, z, within(64, 64, 64))", *heads(4, 4, 4)),
     # Only this op refuses a scale that float32 does not hold exactly, such as 0.3.
     "chunked(x, y, z, u, chunk_start_idx=64, scale=0.25)": (
         "attention(x, line(y, u, 96), line(z, u, 96), within(96, 32, 96, 64), scale=0.25)",
@@ -145,8 +144,7 @@ ON_GRID = dict(compute_with_storage_grid_size=GRID, compute_kernel_config=EXACT)
 QUERIES = (1, 8, 32, 64)
 # Each user's row of x by the user's own matrix.
 PRODUCTS = {
-    "E.attn_matmul(x, y, **ON_GRID)":
-        ("torch.einsum('hbk,bkn->hbn', x[0], y[:, 0])[None]", QUERIES, (32, 1, 64, 96)),
+    "E.attn_matmul(x, y, **ON_GRID)": ("torch.einsum('hbk,bkn->hbn', x[0], y[:, 0])[None]", QUERIES, (32, 1, 64, 96)),
     "E.group_attn_matmul(x, y, **ON_GRID)": (
         "torch.einsum('hbk,bhkn->hbn', x[0], y.repeat_interleave(4, 1))[None]", QUERIES,
         (32, 2, 64, 96),
@@ -179,12 +177,9 @@ def test_ring_joint_attention(chips, several_chips):
         compute_with_storage_grid_size=(8, 6), q_chunk_size=32, k_chunk_size=32, exp_approx_mode=False
     )
     y, joint_y, _ = ttnn.transformer.ring_joint_scaled_dot_product_attention(
-        *parts, *map(chips.put, joint),
-        persistent_output_buffer_k=chips.put(torch.zeros_like(k)),
-        persistent_output_buffer_v=chips.put(torch.zeros_like(v)),
-        joint_strategy="rear", logical_n=valid, program_config=config,
-        compute_kernel_config=EXACT, dim=2,
-        multi_device_global_semaphore=semaphores(chips, 2),
+        *parts, *map(chips.put, joint), persistent_output_buffer_k=chips.put(torch.zeros_like(k)),
+        persistent_output_buffer_v=chips.put(torch.zeros_like(v)), joint_strategy="rear", logical_n=valid,
+        program_config=config, compute_kernel_config=EXACT, dim=2, multi_device_global_semaphore=semaphores(chips, 2),
         num_links=1, cluster_axis=1, mesh_device=chips.device, topology=ttnn.Topology.Linear,
         ccl_core_grid_offset=ttnn.CoreCoord(0, 6),
     )  # fmt: skip

@@ -27,26 +27,20 @@ def parts(x, dim=3):
     return list(sum(x).chunk(len(x), dim))
 
 
-# The call of x -> what torch makes of the list of all chips' values (a tensor for all chips, or a
-# list), x's shape.
+# The call of x -> what torch makes of the list of all chips' values (a tensor for all chips, or a list), x's shape.
 # count: of chips. two, TWO and THREE: semaphores. STAGES: those of an all-reduce of two stages.
 MOVES = {
     "ttnn.all_gather(x, dim=3)": (gathered, (1, 1, 33, 45)),
     "ttnn.mesh_partition(ttnn.all_gather(x, 3), 3, 1)": (lambda x: x, TILES),
-    "E.all_gather_async(x, dim=3, topology=LINE, **TWO)":
-        (gathered, TILES),
+    "E.all_gather_async(x, dim=3, topology=LINE, **TWO)": (gathered, TILES),
     "E.all_gather_async(x, 3, 1, mesh, LINE, two, num_links=1)": (gathered, TILES),
     # Of rows or along a dim that tiles pad, by broadcasts: it needs no ring (test_hazards.py).
-    "E.all_gather_async(ttnn.to_layout(x, ROW_MAJOR), 3, topology=RING, **TWO)":
-        (gathered, (1, 1, 8, 64)),
-    "E.all_gather_async(x, 3, topology=RING, **TWO)":
-        (gathered, (1, 1, 32, 40)),
-    "E.all_gather_async_reversed(x, dim=3, topology=LINE, **TWO)":
-        (lambda x: gathered(x[::-1]), SQUARE),
+    "E.all_gather_async(ttnn.to_layout(x, ROW_MAJOR), 3, topology=RING, **TWO)": (gathered, (1, 1, 8, 64)),
+    "E.all_gather_async(x, 3, topology=RING, **TWO)": (gathered, (1, 1, 32, 40)),
+    "E.all_gather_async_reversed(x, dim=3, topology=LINE, **TWO)": (lambda x: gathered(x[::-1]), SQUARE),
     "E.all_to_all_async_generic(x, 2, 3, topology=LINE, cluster_axis=1)":
         (lambda x: list(gathered(x, 2).chunk(len(x), 3)), SQUARE),
-    "ttnn.broadcast(x, ttnn.MeshCoordinate((0, count - 1)))":
-        (lambda x: x[-1], TILES),
+    "ttnn.broadcast(x, ttnn.MeshCoordinate((0, count - 1)))": (lambda x: x[-1], TILES),
 }  # fmt: skip
 for dim in (0, 1, 2, 3, -1):
     MOVES[f"ttnn.all_gather(x, {dim}, cluster_axis=1)"] = lambda x, dim=dim: gathered(x, dim), TILES
@@ -58,12 +52,9 @@ SUMS = {
     "ttnn.reduce_scatter(x, 2, cluster_axis=1)": (lambda x: parts(x, 2), SQUARE),
     "ttnn.reduce_scatter(x, 3, cluster_axis=1)": (parts, SQUARE),
     "ttnn.all_gather(ttnn.reduce_scatter(x, 3), 3)": (sum, SQUARE),
-    "E.reduce_scatter_minimal_async(x, dim=3, topology=LINE, **THREE)":
-        (parts, SQUARE),
-    "E.all_reduce_async(x, cluster_axis=1, mesh_device=mesh, math_op=ADD, **STAGES)":
-        (sum, SQUARE),
-    "E.all_reduce_async(x, num_devices=count, math_op=ADD, **STAGES)":
-        (sum, SQUARE),
+    "E.reduce_scatter_minimal_async(x, dim=3, topology=LINE, **THREE)": (parts, SQUARE),
+    "E.all_reduce_async(x, cluster_axis=1, mesh_device=mesh, math_op=ADD, **STAGES)": (sum, SQUARE),
+    "E.all_reduce_async(x, num_devices=count, math_op=ADD, **STAGES)": (sum, SQUARE),
 }  # fmt: skip
 ADD, MAX = ttnn.ReduceType.Sum, ttnn.ReduceType.Max
 
@@ -112,8 +103,7 @@ def test_all_reduce_async_through_a_buffer_that_was_never_written(chips):
     scratch = ttnn.empty(shape, ttnn.bfloat16, ttnn.TILE_LAYOUT, chips.device, wide)
     got = E.all_reduce_async(
         chips.put(x, memory_config=place), scratch, cluster_axis=1, mesh_device=chips.device,
-        multi_device_global_semaphore=semaphores(chips, 1)[0], memory_config=place, topology=LINE,
-        num_links=1,
+        multi_device_global_semaphore=semaphores(chips, 1)[0], memory_config=place, topology=LINE, num_links=1,
     )  # fmt: skip
     assert_close(got, sum(x), steps=chips.count - 1)
 

@@ -111,9 +111,8 @@ def test_the_walk_sees_the_configs_and_what_goldens_read():
 def test_a_refused_field_is_named(chips):
     x = chips.put(torch.ones(1, 1, 32, 32))
     config = ttnn.MatmulMultiCoreReuseMultiCast1DProgramConfig(
-        compute_with_storage_grid_size=(1, 1), in0_block_w=1, out_subblock_h=1, out_subblock_w=1,
-        per_core_M=1, per_core_N=1, fuse_batch=True, mcast_in0=True,
-        fused_activation=ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU),
+        compute_with_storage_grid_size=(1, 1), in0_block_w=1, out_subblock_h=1, out_subblock_w=1, per_core_M=1,
+        per_core_N=1, fuse_batch=True, mcast_in0=True, fused_activation=ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU),
     )  # fmt: skip
     with pytest.raises(GoldenError, match="ttnn.addmm: .*ProgramConfig.fused_activation="):
         ttnn.addmm(x, x, x, program_config=config)

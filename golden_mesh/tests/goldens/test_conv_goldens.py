@@ -217,9 +217,8 @@ def test_conv3d_of_a_prepared_weight(chips, channels, size, stride, padding, mod
     grid = chips.device.compute_with_storage_grid_size()
     got = E.conv3d(
         input_tensor=chips.put(padded, **IN_ROWS), weight_tensor=prepared, bias_tensor=chips.put(bias),
-        config=ttnn.Conv3dConfig(compute_with_storage_grid_size=grid, **how), dtype=ttnn.bfloat16,
-        output_channels=32, kernel_size=size, stride=stride, padding=padding, padding_mode=mode, groups=groups,
-        device=chips.device,
+        config=ttnn.Conv3dConfig(compute_with_storage_grid_size=grid, **how), dtype=ttnn.bfloat16, output_channels=32,
+        kernel_size=size, stride=stride, padding=padding, padding_mode=mode, groups=groups, device=chips.device,
     )  # fmt: skip
     edges = [e for p in reversed(padding) for e in (p, p)]
     x = F.pad(x.double(), edges, mode="replicate" if mode == "replicate" else "constant")

@@ -28,8 +28,7 @@ IN_BOTH_LAYOUTS = {
 IN_TILES = {
     "ttnn.reshape(x, (1, 5, 9, 7))": ("x.reshape(1, 5, 9, 7)", (1, 3, 15, 7)),
     "ttnn.reshape(x, shape=[1, 5, 9, 7])": ("x.reshape(1, 5, 9, 7)", (1, 3, 15, 7)),
-    "ttnn.reshape(x, (1, 1, 60, 32), skip_padding_fill=True)":
-        ("x.reshape(1, 1, 60, 32)", (1, 1, 30, 64)),
+    "ttnn.reshape(x, (1, 1, 60, 32), skip_padding_fill=True)": ("x.reshape(1, 1, 60, 32)", (1, 1, 30, 64)),
     "x.reshape(1, 1, 96, 64)": ("x.reshape(1, 1, 96, 64)", THREE),
     "ttnn.reshape(x, (1, 1, 8, 64), (1, 1, 32, 64))": ("x[:, :, :8]", TILES),  # cuts padding rows
     "ttnn.reshape_on_device(x, 1, 2, 32, 64)": ("x.reshape(1, 2, 32, 64)", (1, 1, 64, 64)),
@@ -40,37 +39,30 @@ IN_TILES = {
     "ttnn.squeeze(x, 0)": ("x[0]", (1, 33, 45)),
     "ttnn.squeeze(x, 1)": ("x[:, 0]", (33, 1, 45)),
     "ttnn.unsqueeze_to_4D(x)": ("x[None, None]", FLAT),
-    "ttnn.slice(x, starts=[0, 1, 3, 0], ends=[1, 2, 40, 96], steps=[1, 1, 1, 1])":
-        ("x[:, 1:2, 3:40]", WHOLE),
-    "ttnn.slice(x, starts=[0, 0, 3, 0], ends=[1, 2, 40, 96], steps=[1, 1, 2, 1])":
-        ("x[:, :, 3:40:2]", WHOLE),
+    "ttnn.slice(x, starts=[0, 1, 3, 0], ends=[1, 2, 40, 96], steps=[1, 1, 1, 1])": ("x[:, 1:2, 3:40]", WHOLE),
+    "ttnn.slice(x, starts=[0, 0, 3, 0], ends=[1, 2, 40, 96], steps=[1, 1, 2, 1])": ("x[:, :, 3:40:2]", WHOLE),
     "x[:, 1:2, 3:40, :]": ("x[:, 1:2, 3:40]", WHOLE),
     # Between tensors: slice_dim and num_devices give the result's shape.
     "ttnn.slice(x, y, z, slice_dim=2, num_devices=2)":
         ("x[:, :, 32:]", (1, 1, 64, 128), ints([0, 0, 32, 0]), ints([1, 1, 64, 128])),
     "ttnn.pad(x, [1, 2, 64, 48], FIRST, 1.5)": (PADDED, ROWS),
-    "ttnn.pad(x, output_padded_shape=[1, 2, 64, 48], input_tensor_start=FIRST, value=1.5)":
-        (PADDED, ROWS),
+    "ttnn.pad(x, output_padded_shape=[1, 2, 64, 48], input_tensor_start=FIRST, value=1.5)": (PADDED, ROWS),
     "ttnn.pad(x, padding=[(0, 0), (0, 0), (0, 32), (0, 16)], value=1.5)": (PADDED, ROWS),
     "ttnn.pad(x, [(0, 0), (0, 1), (0, 31), (0, 19)], 0.0)": ("F.pad(x, (0, 19, 0, 31, 0, 1))", ODD),
-    "ttnn.pad(x, [(0, 0), (0, 1), (0, 31), (0, 19)], -2.5)":
-        ("F.pad(x, (0, 19, 0, 31, 0, 1), value=-2.5)", ODD),
+    "ttnn.pad(x, [(0, 0), (0, 1), (0, 31), (0, 19)], -2.5)": ("F.pad(x, (0, 19, 0, 31, 0, 1), value=-2.5)", ODD),
     # A mask's usual value rounds to -inf in bfloat16, as in the library.
-    "ttnn.pad(x, [(0, 0), (0, 0), (0, 0), (0, 32)], -3.4e38)":
-        ("F.pad(x, (0, 32), value=-torch.inf)", TILES),
+    "ttnn.pad(x, [(0, 0), (0, 0), (0, 0), (0, 32)], -3.4e38)": ("F.pad(x, (0, 32), value=-torch.inf)", TILES),
     "ttnn.repeat(x, (1, 2, 3, 1))": ("x.repeat(1, 2, 3, 1)", TILES),
     "ttnn.repeat_interleave(x, 3, 1)": ("x.repeat_interleave(3, 1)", TILES),
     "ttnn.expand(x, (1, 4, 32, 64))": ("x.expand(1, 4, 32, 64)", TILES),
-    "ttnn.experimental.broadcast_to(x, ttnn.Shape([1, 2, 32, 64]))":
-        ("x.expand(1, 2, 32, 64)", (1, 1, 1, 64)),
+    "ttnn.experimental.broadcast_to(x, ttnn.Shape([1, 2, 32, 64]))": ("x.expand(1, 2, 32, 64)", (1, 1, 1, 64)),
     "ttnn.permute(x, (0, 2, 1, 3))": ("x.permute(0, 2, 1, 3)", ODD),
     "ttnn.permute(x, (0, 1, 3, 2))": ("x.mT", ODD),
     "ttnn.permute(x, (3, 2, 1, 0))": ("x.permute(3, 2, 1, 0)", ODD),
     "ttnn.transpose(x, 1, 2)": ("x.transpose(1, 2)", ODD),
     "ttnn.transpose(x, -2, -1)": ("x.mT", ODD),
     "ttnn.experimental.transpose_rm(x)": ("x.mT", Put(WHOLE, layout=ROW_MAJOR)),
-    "ttnn.experimental.convert_to_chw(x)":
-        ("x.mT", Put((1, 1, 128, 4), memory_config=sharded("HEIGHT", (64, 32), 2))),
+    "ttnn.experimental.convert_to_chw(x)": ("x.mT", Put((1, 1, 128, 4), memory_config=sharded("HEIGHT", (64, 32), 2))),
     "ttnn.concat([x, y], dim=0)": ("torch.cat([x, y], 0)", ODD, ODD),
     "ttnn.concat([x, y], dim=1)": ("torch.cat([x, y], 1)", ODD, ODD),
     "ttnn.concat([x, y], dim=2)": ("torch.cat([x, y], 2)", ODD, ODD),

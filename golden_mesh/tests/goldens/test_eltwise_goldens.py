@@ -163,8 +163,7 @@ EXAMPLES = {
         ("F.relu(-(x + rounded(y * y)))", X, X),
     "ttnn.add(x, y, activations=[SQUARE])": ("(x + y) ** 2", X, X, {"steps": 3}),
     "ttnn.multiply(x, y, input_tensor_a_activations=[SQUARE])": ("x**2 * y", X, X, {"steps": 2}),
-    "ttnn.mul(x, y, input_tensor_a_activations=[Unary(U.GELU, 0)])":
-        ("F.gelu(x) * y", X, X, {"steps": 2}),
+    "ttnn.mul(x, y, input_tensor_a_activations=[Unary(U.GELU, 0)])": ("F.gelu(x) * y", X, X, {"steps": 2}),
     "ttnn.gelu(x, variant=ttnn.GeluVariant.Tanh)": ("F.gelu(x, approximate='tanh')", X),
     "ttnn.unary_chain(x, [Unary(U.RELU), Unary(U.EXP, 0.0)])": ("kernel('EXP', x.clamp(min=0))", X),
     "ttnn.div(x, y, rounding_mode='floor')": ("torch.floor((x / y).bfloat16().double())", X, X),
@@ -182,8 +181,7 @@ EXAMPLES = {
     "ttnn.div_no_nan(x, value=2.0)": ("x / 2", X),
     "ttnn.lerp(x, y, 0.0)": ("x", X, X),
     "ttnn.mac(x, 2.0, y)": ("x * 2 + y", X, X),
-    "ttnn.addcmul(x, y[:, :, :1], z, value=-1.0)":
-        ("x - rounded(y[:, :, :1] * z)", X, X, X, {"steps": 2}),
+    "ttnn.addcmul(x, y[:, :, :1], z, value=-1.0)": ("x - rounded(y[:, :, :1] * z)", X, X, X, {"steps": 2}),
     "ttnn.prelu(x, 0.2)": ("cut(torch.where(x > 0, x, x.float() * 0.2))", X, {"error": 0}),  # as a simulated N150
     "ttnn.prelu(x, [0.25])": ("torch.where(x > 0, x, x / 4)", X),
     "ttnn.clamp(x, min=-0.5, max=0.25)": ("x.clamp(-0.5, 0.25)", X),
@@ -195,17 +193,13 @@ EXAMPLES = {
     "ttnn.add(x, y)": ("x + y", X, Put(lambda: bf16(*X))),  # one operand alike on all chips
     "ttnn.add_(x, y)": ("x + y", Put(lambda: bf16(*X)), X, {"in_place": True}),  # replicas part
     # A block float is rounded as a packer does. A float32 result of bfloat16 is not rounded.
-    "ttnn.multiply(x, y, dtype=ttnn.bfloat8_b)":
-        ("packed(x * y)", X, X, {"error": 0}),
+    "ttnn.multiply(x, y, dtype=ttnn.bfloat8_b)": ("packed(x * y)", X, X, {"error": 0}),
     "ttnn.add(x, y, dtype=ttnn.float32)": ("x + y", X, X, {"to": ttnn.float32}),
     "ttnn.multiply(x, y, dtype=ttnn.float32)": ("x * y", X, X, {"to": ttnn.float32}),
     # A number is rounded to the dtype of the tensor that it meets.
-    "ttnn.multiply(x, 0.1, dtype=ttnn.float32)":
-        ("x * 0.10009765625", torch.ones(1, 1, 32, 32), {"error": 0}),
-    "ttnn.outer(x, y)":
-        ("torch.outer(x, y)", lambda: bf16(64), lambda: bf16(96), {"special": True}),
-    "ttnn.prelu(x, y)":
-        ("F.prelu(x, y)", lambda: pair()[0], torch.tensor([0.25, -2.0]), {"special": True}),
+    "ttnn.multiply(x, 0.1, dtype=ttnn.float32)": ("x * 0.10009765625", torch.ones(1, 1, 32, 32), {"error": 0}),
+    "ttnn.outer(x, y)": ("torch.outer(x, y)", lambda: bf16(64), lambda: bf16(96), {"special": True}),
+    "ttnn.prelu(x, y)": ("F.prelu(x, y)", lambda: pair()[0], torch.tensor([0.25, -2.0]), {"special": True}),
 }  # fmt: skip
 
 test_examples = examples(EXAMPLES, globals())
@@ -219,10 +213,8 @@ INTEGERS = {"ttnn.add(x, y)": ("x + y", whole_numbers, whole_numbers), "ttnn.sub
 test_integers_stay_integers = examples(INTEGERS, globals(), error=0)
 
 FLOAT32 = {
-    "ttnn.geglu(x, 3, variant=ttnn.GeluVariant.Tanh)":
-        ("x[..., :32] * F.gelu(x[..., 32:], approximate='tanh')", TILES),
-    "ttnn.clamped_silu_glu(x, y, 0.5)":
-        ("F.silu(x.clamp(max=0.5)) * y.clamp(-0.5, 0.5)", TILES, TILES),
+    "ttnn.geglu(x, 3, variant=ttnn.GeluVariant.Tanh)": ("x[..., :32] * F.gelu(x[..., 32:], approximate='tanh')", TILES),
+    "ttnn.clamped_silu_glu(x, y, 0.5)": ("F.silu(x.clamp(max=0.5)) * y.clamp(-0.5, 0.5)", TILES, TILES),
     "ttnn.bias_gelu(x, y)": ("F.gelu(x + y)", MILD, MILD),
     "ttnn.bias_gelu(x, 0.75)": ("F.gelu(x + 0.75)", MILD),
     "ttnn.bias_gelu_(x, y)": ("F.gelu(x + y)", MILD, MILD, {"in_place": True}),
@@ -359,8 +351,7 @@ A, B, LONG = (1, 1, 32, 32), (1, 1, 32, 5120), (1, 1, 32, 5120 * 32)
 MAMBA = {
     # A bfloat16 dest rounds after each fidelity phase that adds bits.
     "E.repeat_and_interleave_eltwise_mul(x, y)": ("interleaved(x, y)", A, B, {"steps": 3}),
-    "E.hc_sum_reduce(x)":
-        ("x.unflatten(-1, (5120, 32)).sum(-1)", LONG, {"error": 3e-3}),
+    "E.hc_sum_reduce(x)": ("x.unflatten(-1, (5120, 32)).sum(-1)", LONG, {"error": 3e-3}),
 }  # fmt: skip
 test_mamba = examples(MAMBA, globals())
 

@@ -54,14 +54,12 @@ EXAMPLES = {
         ("(by_user(x, 7, 2, 2)[0][:, 8:16],)", in_columns(32), ints([8])),
     "E.nlp_concat_heads(x)": ("joined(x)[:, None]", (1, 7, 64, 32)),
     "T.concatenate_heads(x)": ("joined(x)", (2, 4, 50, 32)),
-    "E.nlp_concat_heads_boltz(x)":
-        ("x.permute(1, 2, 0, 3).reshape(1, 32, 32, 128)", (4, 32, 32, 32)),
+    "E.nlp_concat_heads_boltz(x)": ("x.permute(1, 2, 0, 3).reshape(1, 32, 32, 128)", (4, 32, 32, 32)),
     "E.nlp_create_q_heads_split(x, num_heads=4, split_head_dim=64)":
         ("split(x, 4)[0].split([64, 32], -1)", (1, 1, 64, 4 * 96)),
     "E.nlp_create_qkv_heads_falcon7b(x)": ("split(x, 71, 1, 1)", (1, 1, 64, 73 * 64)),
     "E.nlp_create_qkv_heads_vit(x)": ("split(x, 12, 12, 12)", (2, 1, 32, 3 * 768)),
-    "E.nlp_kv_cache_load_slice(x, seq_len_start=32, seq_len_end=96)":
-        ("x[:, :, 32:96]", (2, 4, 128, 64)),
+    "E.nlp_kv_cache_load_slice(x, seq_len_start=32, seq_len_end=96)": ("x[:, :, 32:96]", (2, 4, 128, 64)),
     "E.rotate_half(x)": ("torch.cat((-x[..., 64:], x[..., :64]), -1)", (1, 1, 64, 128)),
 }  # fmt: skip
 for heads, kv_heads in ((7, 1), (4, 2), (3, 3)):
@@ -118,8 +116,7 @@ def test_create_qkv_heads_of_shards_of_columns_takes_them_shard_by_shard(chips, 
         return chips.put(rows, memory_config=place)
 
     got = E.nlp_create_qkv_heads(
-        *map(placed, ("q", "kv") if apart else ("qkv",)), num_heads=4, num_kv_heads=2,
-        transpose_k_heads=False,
+        *map(placed, ("q", "kv") if apart else ("qkv",)), num_heads=4, num_kv_heads=2, transpose_k_heads=False,
         memory_config=ttnn.MemoryConfig(ttnn.TensorMemoryLayout.HEIGHT_SHARDED, ttnn.BufferType.L1),
     )  # fmt: skip
     for kind, tensor in zip("qkv", got, strict=True):

@@ -81,26 +81,21 @@ EXAMPLES = {
     f"{UPDATE})": ("updated(x, y, z, u)", *ROWS),
     f"{UPDATE}, share_cache=False, block_size=32, num_kv_heads=2)": ("updated(x, y, z, u)", *ROWS),
     # A negative position skips the user.
-    f"{UPDATE}, share_cache=False)":
-        ("updated(x, y, z, u)", PAGED, TOKENS, ints(SKIPPED), ints(page_table)),
+    f"{UPDATE}, share_cache=False)": ("updated(x, y, z, u)", PAGED, TOKENS, ints(SKIPPED), ints(page_table)),
     # Positions in a circle: 70 is 6.
     f"{UPDATE}, cache_position_modulo=64)": ("updated(x, y, z % 64, u)", *ROWS),
     # ttnn takes a list for contiguous caches only.
     "E.paged_update_cache(x, y, update_idxs=IN_ORDER)": ("updated(x, y, IN_ORDER)", WHOLE, TOKENS),
-    "E.paged_update_cache(x, y, update_idxs_tensor=z)":
-        ("updated(x, y, z)", WHOLE, TOKENS, ints(SKIPPED)),
-    "ttnn.update_cache(x, y, 41)":
-        ("with_position(x, y)", (32, HEADS, 64, DIM), Put((1, HEADS, 32, DIM))),
+    "E.paged_update_cache(x, y, update_idxs_tensor=z)": ("updated(x, y, z)", WHOLE, TOKENS, ints(SKIPPED)),
+    "ttnn.update_cache(x, y, 41)": ("with_position(x, y)", (32, HEADS, 64, DIM), Put((1, HEADS, 32, DIM))),
     "ttnn.kv_cache.update_cache_for_token_(x, y, 41)":
         ("with_position(x, y)", (32, HEADS, 64, DIM), Put((1, HEADS, 32, DIM))),
     # A few users out of a padded batch.
     "ttnn.update_cache(x, y, 41, batch_offset=16)":
         ("with_position(x, y[:, :, 16:24])", (USERS, HEADS, 64, DIM), Put((1, HEADS, 32, DIM))),
     "fill_twice(ttnn.fill_cache, x, y)": ("with_prompts(x, y)", WHOLE, (1, HEADS, 64, DIM)),
-    "fill_twice(ttnn.kv_cache.fill_cache_for_user_, x, y)":
-        ("with_prompts(x, y)", WHOLE, (1, HEADS, 64, DIM)),
-    "E.paged_fill_cache(x, y, z, batch_idx=3)":
-        ("filled(x, y, z, 3)", PAGED, (1, HEADS, 96, DIM), ints(with_a_gap)),
+    "fill_twice(ttnn.kv_cache.fill_cache_for_user_, x, y)": ("with_prompts(x, y)", WHOLE, (1, HEADS, 64, DIM)),
+    "E.paged_fill_cache(x, y, z, batch_idx=3)": ("filled(x, y, z, 3)", PAGED, (1, HEADS, 96, DIM), ints(with_a_gap)),
 }  # fmt: skip
 for rows in (32, 96, 128):
     given = "filled(x, y, z, 5)", PAGED, (1, HEADS, rows, DIM), ints(page_table)

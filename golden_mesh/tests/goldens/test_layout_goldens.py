@@ -59,8 +59,7 @@ EXAMPLES = {
     "ttnn.clone(x, dtype=ttnn.bfloat8_b)": ("packed(cut(x))", FLOATS),
     "ttnn.to_memory_config(x, L1, dtype=ttnn.bfloat16)": ("cut(x)", FLOATS),
     "ttnn.interleaved_to_sharded(x, WIDTH4, output_dtype=ttnn.bfloat16)": ("cut(x)", WIDE),
-    "ttnn.sharded_to_interleaved(ttnn.to_memory_config(x, WIDTH4), L1, output_dtype=ttnn.bfloat16)":
-        ("cut(x)", WIDE),
+    "ttnn.sharded_to_interleaved(ttnn.to_memory_config(x, WIDTH4), L1, output_dtype=ttnn.bfloat16)": ("cut(x)", WIDE),
     "copied(x)": ("cut(x)", FLOATS),
     "ttnn.typecast(x, dtype=ttnn.bfloat8_b)": ("packed(x, one_by_one=False)", FLOATS),  # cuts first
     "ttnn.typecast(x, ttnn.bfloat16)": ("x.bfloat16()", TIES),

@@ -37,9 +37,8 @@ TWO, THREE = {"steps": 2}, {"steps": 3}
 def in_one_row(columns: int, **options):
     """Of a product of one row of tiles, a column of tiles a core."""
     return ttnn.MatmulMultiCoreReuseMultiCast1DProgramConfig(
-        compute_with_storage_grid_size=(columns, 1), in0_block_w=1, out_subblock_h=1,
-        out_subblock_w=1,
-        per_core_M=1, per_core_N=1, mcast_in0=True, **options,
+        compute_with_storage_grid_size=(columns, 1), in0_block_w=1, out_subblock_h=1, out_subblock_w=1, per_core_M=1,
+        per_core_N=1, mcast_in0=True, **options,
     )  # fmt: skip
 
 
@@ -61,26 +60,18 @@ EXAMPLES = {
     # The bias is added before rounding.
     "ttnn.linear(x, y, bias=z, **HOW)  # [45]": ("x @ y + z", ODD, ODD_W, bias(45), TWO),
     "ttnn.linear(x, y, bias=z, **HOW)  # [1, 45]": ("x @ y + z", ODD, ODD_W, bias(1, 45), TWO),
-    "ttnn.linear(x, y, bias=z, **HOW)  # [1, 1, 1, 45]":
-        ("x @ y + z", ODD, ODD_W, (1, 1, 1, 45), TWO),
+    "ttnn.linear(x, y, bias=z, **HOW)  # [1, 1, 1, 45]": ("x @ y + z", ODD, ODD_W, (1, 1, 1, 45), TWO),
     "ttnn.linear(x, y, bias=z, **HOW)  # a row for each": ("x @ y + z", X, W, (1, 1, 32, 64), TWO),
-    "ttnn.linear(x, y, bias=z, activation='silu', **HOW)":
-        ("F.silu(x @ y + z)", X, W, (1, 64), THREE),
-    "ttnn.linear(x, y, bias=z, activation='gelu', **HOW)":
-        ("F.gelu(x @ y + z)", X, W, (1, 64), THREE),
-    "ttnn.linear(x, y, bias=z, activation='relu', **HOW)":
-        ("F.relu(x @ y + z)", X, W, (1, 64), THREE),
-    "ttnn.linear(x, y, bias=z, activation=SILU, **HOW)":
-        ("F.silu(x @ y + z)", X, W, (1, 64), THREE),
+    "ttnn.linear(x, y, bias=z, activation='silu', **HOW)": ("F.silu(x @ y + z)", X, W, (1, 64), THREE),
+    "ttnn.linear(x, y, bias=z, activation='gelu', **HOW)": ("F.gelu(x @ y + z)", X, W, (1, 64), THREE),
+    "ttnn.linear(x, y, bias=z, activation='relu', **HOW)": ("F.relu(x @ y + z)", X, W, (1, 64), THREE),
+    "ttnn.linear(x, y, bias=z, activation=SILU, **HOW)": ("F.silu(x @ y + z)", X, W, (1, 64), THREE),
     "ttnn.linear(x, y, program_config=ACTIVATED, **HOW)": ("F.silu(x @ y)", X, (1, 1, 64, 128)),
     "ttnn.linear(x, y, transpose_b=True, **HOW)": ("x @ y.mT", ODD, (1, 1, 96, 64)),
     # A block float has the values that it holds. A float32 result is not rounded to bfloat16.
-    "ttnn.linear(x, y, **HOW)  # bfloat8_b":
-        ("x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat8_b)),
-    "ttnn.linear(x, y, **HOW)  # bfloat4_b":
-        ("x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat4_b)),
-    "ttnn.linear(x, y, dtype=ttnn.float32, **HOW)":
-        ("x @ y", (1, 1, 32, 70), (1, 1, 70, 96), {"to": ttnn.float32}),
+    "ttnn.linear(x, y, **HOW)  # bfloat8_b": ("x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat8_b)),
+    "ttnn.linear(x, y, **HOW)  # bfloat4_b": ("x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat4_b)),
+    "ttnn.linear(x, y, dtype=ttnn.float32, **HOW)": ("x @ y", (1, 1, 32, 70), (1, 1, 70, 96), {"to": ttnn.float32}),
     "ttnn.matmul(x, y, activation='silu', **HOW)": ("F.silu(x @ y)", X, (1, 1, 64, 96), TWO),
     "E.minimal_matmul(x, y, bias_tensor=z, fused_activation=None, **HOW)":
         ("x @ y + z", (1, 1, 64, 96), (1, 1, 96, 128), (1, 1, 1, 128), TWO),
@@ -227,10 +218,8 @@ BY_ROW, BY_GROUP, ALL = (
 PAIRS = "torch.einsum('xbmk,egkn->xbegmn', x, y) * SHOWN.view(1, 2, 1, 4, 1, 1)"
 GROUPS = (1, 4, 64, 64)
 SPARSE_EXAMPLES = {
-    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=None, **SPARSE)":
-        (PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW),
-    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=4, **SPARSE)":
-        (PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW),
+    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=None, **SPARSE)": (PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW),
+    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=4, **SPARSE)": (PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW),
     "ttnn.sparse_matmul(x, y, sparsity=z, **A_SPARSE)":
         ("x @ y * SHOWN.view(2, 4, 1, 1)", (2, 4, 32, 64), GROUPS, BY_GROUP),
     "ttnn.reshape(ttnn.sparse_matmul(x, y, sparsity=z, indices=u, **SPARSE), (2, 32, 64))": (
@@ -279,15 +268,12 @@ def test_matmul_reduce_scatter(chips, several_chips):
     columns = 256 * chips.count
     x, w = chips.draw(1, 1, 128, 64), chips.draw(1, 1, 64, columns)
     program = ttnn.MatmulMultiCoreReuseMultiCastProgramConfig(
-        compute_with_storage_grid_size=(8, 4), in0_block_w=2, out_subblock_h=1, out_subblock_w=1,
-        per_core_M=1,
+        compute_with_storage_grid_size=(8, 4), in0_block_w=2, out_subblock_h=1, out_subblock_w=1, per_core_M=1,
         per_core_N=chips.count, transpose_mcast=False, fused_activation=None, fuse_batch=False,
     )  # fmt: skip
     whole, got = E.matmul_reduce_scatter_async(
-        *map(chips.put, (x, w, torch.zeros(1, 1, 128, columns), torch.zeros(1, 1, 128, 256))),
-        dim=3,
-        multi_device_global_semaphore=semaphores(chips, 3),
-        reduce_scatter_core_grid_offset=ttnn.CoreCoord(0, 4),
+        *map(chips.put, (x, w, torch.zeros(1, 1, 128, columns), torch.zeros(1, 1, 128, 256))), dim=3,
+        multi_device_global_semaphore=semaphores(chips, 3), reduce_scatter_core_grid_offset=ttnn.CoreCoord(0, 4),
         topology=ttnn.Topology.Linear, num_links=1, program_config=program, **HOW,
     )  # fmt: skip
     products = [a @ b for a, b in zip(x, w)]

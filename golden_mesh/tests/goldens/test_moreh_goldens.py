@@ -32,15 +32,13 @@ EXAMPLES = {
     "ttnn.moreh_logsoftmax(x, dim=3)": ("x.log_softmax(3)", X),
     "ttnn.moreh_layer_norm(x, normalized_dims=2)[0]": ("F.layer_norm(x, X[-2:])", X),
     "ttnn.moreh_group_norm(x, num_groups=3)[0]": ("F.group_norm(x, 3)", IMAGE),
-    "ttnn.moreh_getitem(x, [y], [0])":
-        ("x[[5, 0, 3]]", Put((6, 40), layout=ROW_MAJOR), ints([5, 0, 3]), {"error": 0}),
+    "ttnn.moreh_getitem(x, [y], [0])": ("x[[5, 0, 3]]", Put((6, 40), layout=ROW_MAJOR), ints([5, 0, 3]), {"error": 0}),
     # One step of gradient descent.
     "ttnn.moreh_sgd(x, y, lr=0.5, weight_decay=0.25, momentum_initialized=False)[:1]":
         ("(x - 0.5 * (y + 0.25 * x),)", SQUARE, SQUARE),
     # Gradients: y is the input, x the gradient of the result.
     "ttnn.moreh_sum_backward(x, input=y, **ALL)": ("x.expand(X)", SMALL, X),
-    "ttnn.moreh_mean_backward(x, input_grad_shape=ttnn.Shape(X), **ALL)":
-        ("x.expand(X) / 192", SMALL),
+    "ttnn.moreh_mean_backward(x, input_grad_shape=ttnn.Shape(X), **ALL)": ("x.expand(X) / 192", SMALL),
     "ttnn.moreh_norm_backward(y, ttnn.moreh_norm(y, 3.0, **ALL), x, 3.0, **ALL)":
         ("gradients(lambda v: norm(v, [1, 3]), x, y)[0]", SMALL, X),
     "ttnn.moreh_cumsum_backward(x, 1)": ("x.flip(1).cumsum(1).flip(1)", X),

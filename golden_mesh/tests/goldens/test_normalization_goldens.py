@@ -59,15 +59,12 @@ EXAMPLES = {
     "ttnn.rms_norm(x, weight=y, residual_input_tensor=z, **HOW)  # tiles":
         ("rms(x + z, y)", X, (1, 1, 1, 192), RESIDUAL),
     "ttnn.rms_norm(x, weight=y, bias=z, **HOW)": ("rms(x, y) + z", X, W, W),
-    "ttnn.rms_norm(x, epsilon=1e-6, compute_kernel_config=EXACT)":
-        ("rms(x, 1.0, 1e-6)", (1, 1, 33, 70), {"steps": 1}),
+    "ttnn.rms_norm(x, epsilon=1e-6, compute_kernel_config=EXACT)": ("rms(x, 1.0, 1e-6)", (1, 1, 33, 70), {"steps": 1}),
     "ttnn.rms_norm(x, weight=y, epsilon=1e-6, **SHARDED)":
         ("rms(x, y, 1e-6)", Put(with_an_outlier, memory_config=IN_COLUMNS), in_rows(1, 1, 8, 32)),
-    "ttnn.rms_norm(x, epsilon=0.5, compute_kernel_config=EXACT)":
-        ("rms(x, 1.0, 0.5)", (1, 1, 33, 70), {"steps": 1}),
+    "ttnn.rms_norm(x, epsilon=0.5, compute_kernel_config=EXACT)": ("rms(x, 1.0, 0.5)", (1, 1, 33, 70), {"steps": 1}),
     "ttnn.layer_norm(x, weight=y, bias=z, **HOW)": ("layer(x, y, z)", X, W, W),
-    "ttnn.layer_norm(x, weight=y, bias=z, residual_input_tensor=u, **HOW)":
-        ("layer(x + u, y, z)", X, W, W, RESIDUAL),
+    "ttnn.layer_norm(x, weight=y, bias=z, residual_input_tensor=u, **HOW)": ("layer(x + u, y, z)", X, W, W, RESIDUAL),
 }  # fmt: skip
 for activation, want in (("None", "{}"), ("'silu'", "F.silu({})"), ("RELU", "{}.relu()")):
     call = f"E.dit_rms_norm_unary_fused(x, weight=y, activation={activation}, **HOW)"
@@ -177,10 +174,8 @@ def test_group_norm_with_weights_padded_for_each_core(chips):
     place = block_sharded((32, 48), 2, 2, "COL_MAJOR")
     rows = lambda t: chips.put(ttnn.create_group_norm_weight_bias_rm(t, 96, 2), layout=ROW_MAJOR)
     got = ttnn.group_norm(
-        chips.put(x, layout=ROW_MAJOR, memory_config=place), memory_config=place,
-        weight=rows(weight),
-        input_mask=chips.put(torch.ones(1, 4, 32, 64)), core_grid=ttnn.CoreGrid(y=2, x=2),
-        bias=rows(bias), **GROUPS,
+        chips.put(x, layout=ROW_MAJOR, memory_config=place), memory_config=place, weight=rows(weight),
+        input_mask=chips.put(torch.ones(1, 4, 32, 64)), core_grid=ttnn.CoreGrid(y=2, x=2), bias=rows(bias), **GROUPS,
     )  # fmt: skip
     assert_values(got, grouped(x.double(), weight.double(), bias.double()))
 
@@ -189,8 +184,7 @@ CHANNELS, MOMENTS = (1, 4, 1, 1), "running_mean=y, running_var=z, eps=1e-3"
 VARIANCE = lambda: bf16(*CHANNELS).abs() + 0.5
 BATCH = (2, 4, 32, 64), CHANNELS, Put(VARIANCE, ttnn.float32)
 BATCH_NORMS = {
-    f"ttnn.batch_norm(x, {MOMENTS})":
-        ("F.batch_norm(x, *map(torch.flatten, (y, z)), eps=1e-3)", *BATCH),
+    f"ttnn.batch_norm(x, {MOMENTS})": ("F.batch_norm(x, *map(torch.flatten, (y, z)), eps=1e-3)", *BATCH),
     f"ttnn.batch_norm(x, {MOMENTS}, weight=u, bias=v)": (
         "F.batch_norm(x, *map(torch.flatten, (y, z, u, v)), eps=1e-3)", *BATCH, CHANNELS, CHANNELS,
     ),

@@ -33,10 +33,8 @@ def pooled(name: str, x, *how, **options):
 
 PLAIN, SMALL, ODD, EVEN = (2, 8, 10, 32), (1, 8, 8, 32), (1, 9, 9, 64), (1, 10, 10, 32)
 MAX_POOLS = {
-    "pooled('max_pool2d', x, (2, 2), (2, 2), (0, 0), (1, 1))":
-        ("flat(F.max_pool2d(first(x), 2))", PLAIN),
-    "pooled('max_pool2d', x, (3, 3), (2, 2), (1, 1), (1, 1))":
-        ("flat(F.max_pool2d(first(x), 3, 2, 1))", ODD),
+    "pooled('max_pool2d', x, (2, 2), (2, 2), (0, 0), (1, 1))": ("flat(F.max_pool2d(first(x), 2))", PLAIN),
+    "pooled('max_pool2d', x, (3, 3), (2, 2), (1, 1), (1, 1))": ("flat(F.max_pool2d(first(x), 3, 2, 1))", ODD),
     "pooled('max_pool2d', x, (3, 3), (2, 2), (0, 0), (1, 1), True)":  # a row more
         ("flat(F.max_pool2d(first(x), 3, 2, ceil_mode=True))", EVEN),
     "pooled('max_pool2d', x, (2, 2), (3, 3), (1, 1), (1, 1), True)":  # none beyond the padding
@@ -58,8 +56,7 @@ MAX_POOLS = {
 }  # fmt: skip
 AVERAGES = {
     "pooled('avg_pool2d', x, (2, 2), (2, 2), (0, 0))": ("flat(F.avg_pool2d(first(x), 2))", PLAIN),
-    "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1))":
-        ("flat(F.avg_pool2d(first(x), 3, 2, 1))", ODD),
+    "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1))": ("flat(F.avg_pool2d(first(x), 3, 2, 1))", ODD),
     "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1), count_include_pad=False)":
         ("flat(F.avg_pool2d(first(x), 3, 2, 1, count_include_pad=False))", ODD),
     "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1), ceil_mode=True)":
@@ -119,8 +116,7 @@ GRID = Put(lambda: torch.rand(1, 3, 2, 4) * 2 - 1, ttnn.float32, ROW_MAJOR)
 SAMPLED = "last(F.grid_sample(first(x), y.view(1, 3, 4, 2), align_corners=False))"
 SEVERAL_PLACES = {  # of a grid lie side by side
     "ttnn.grid_sample(x, y, batch_output_channels=False)": (SAMPLED, (1, 6, 6, 32), GRID),
-    "ttnn.grid_sample(x, y, batch_output_channels=True)":
-        (f"{SAMPLED}.reshape(1, 3, 2, 64)", (1, 6, 6, 32), GRID),
+    "ttnn.grid_sample(x, y, batch_output_channels=True)": (f"{SAMPLED}.reshape(1, 3, 2, 64)", (1, 6, 6, 32), GRID),
 }  # fmt: skip
 test_several_places = examples(SEVERAL_PLACES, globals(), layout=ROW_MAJOR, steps=2)
 

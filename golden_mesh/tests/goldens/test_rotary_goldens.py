@@ -53,8 +53,7 @@ NEIGHBORS, HALVES = "neighbors", "halves"
 PROMPT, LLAMA = (1, 3, 64, DIM), "E.rotary_embedding_llama"
 FUSED = in_users(7, 32), in_users(2, 32, start=32), *tables(64, NEIGHBORS, True)
 EXAMPLES = {
-    f"{LLAMA}(x, y, z, u)":
-        ("rotated(x, y, z, NEIGHBORS)", PROMPT, *tables(64, NEIGHBORS), swap_matrix()),
+    f"{LLAMA}(x, y, z, u)": ("rotated(x, y, z, NEIGHBORS)", PROMPT, *tables(64, NEIGHBORS), swap_matrix()),
     f"{LLAMA}(x, y, z, u, is_decode_mode=False)": (  # reads the first rows
         "rotated(x, y[:, :, :64], z[:, :, :64], NEIGHBORS)", PROMPT, *tables(160, NEIGHBORS),
         swap_matrix(),

@@ -86,10 +86,8 @@ test_in_tiles = examples(IN_TILES, globals(), error=0)
 TABLE, MORE, IDS = (1, 1, 200, 128), (4, 1, 32, 64), numbers(200, 1, 32)
 IN_ROWS_EXAMPLES = {
     "ttnn.scatter(x, -1, y, z)": ("scattered(x, y, z, False)", SPREAD, DISTINCT, SOURCE),
-    "ttnn.scatter_add(x, -1, y, z)":
-        ("scattered(x, y, z, True)", SPREAD, DISTINCT, SOURCE, {"error": None}),
-    "ttnn.tosa_gather(x, y)":
-        ("torch.stack([x[n, y[n]] for n in range(2)])", ROWS, ints(INDEX, ttnn.uint32)),
+    "ttnn.scatter_add(x, -1, y, z)": ("scattered(x, y, z, True)", SPREAD, DISTINCT, SOURCE, {"error": None}),
+    "ttnn.tosa_gather(x, y)": ("torch.stack([x[n, y[n]] for n in range(2)])", ROWS, ints(INDEX, ttnn.uint32)),
     "ttnn.tosa_scatter(x, y, z)": ("put_into(x, y, z)", ROWS, INDEX, INTO),
     "ttnn.indexed_fill(x, y, z)": (
         "torch.stack((y[0], z[1], y[2], z[0]))", ints([[[[3, 1]]]], ttnn.uint32), MORE,

@@ -50,8 +50,7 @@ EXAMPLES = {
     "ttnn.softmax(x, dim=-1)":
         ("x.softmax(-1)", Put(lambda: 3 * bf16(*WIDE), ttnn.float32), TWO | {"to": ttnn.bfloat16}),
     # Over another dim than the last the maximum is always subtracted.
-    "ttnn.softmax(x, dim=-2, numeric_stable=False)":
-        ("x.softmax(-2)", lambda: bf16(*WIDE) + 200, {"error": 5e-3}),
+    "ttnn.softmax(x, dim=-2, numeric_stable=False)": ("x.softmax(-2)", lambda: bf16(*WIDE) + 200, {"error": 5e-3}),
     # Block floats: what they hold.
     "ttnn.softmax(x, dim=-1, numeric_stable=True, **HOW)":
         ("x.softmax(-1)", Put(eights, ttnn.bfloat8_b), {"error": 5e-3}),
@@ -62,8 +61,7 @@ EXAMPLES = {
     # Scores may have three dimensions.
     "ttnn.scale_mask_softmax(x, 0.25, y, **HOW)":
         ("(x * 0.25 + y[0]).softmax(-1)", (4, 32, 64), mask(1, 64), {"error": 5e-3}),
-    "ttnn.transformer.attention_softmax(x, head_size=None, attention_mask=y)":
-        ("(x + y).softmax(-1)", QUERIES, mask()),
+    "ttnn.transformer.attention_softmax(x, head_size=None, attention_mask=y)": ("(x + y).softmax(-1)", QUERIES, mask()),
     "ttnn.transformer.attention_softmax(x, head_size=64, attention_mask=y)":
         ("(x / 8 + y).softmax(-1)", QUERIES, mask()),
     "ttnn.transformer.attention_softmax_(x, head_size=None, attention_mask=y)":

@@ -74,9 +74,8 @@ def reduction_tree(cores: int, idle: int = 0) -> list[tuple[torch.Tensor, torch.
     """Rounds of pairs (into, other): in a round, core `into` adds the result of core `other` to its
     own. Pairs with an `other` among the first `idle` cores are left out.
 
-    In round r, cores with numbers that end in r + 1 binary ones take from the core 2**r below. If
-    the number of cores is no power of two, the last core takes the remaining results, in rounds in
-    which it is free.
+    In round r, cores with numbers that end in r + 1 binary ones take from the core 2**r below. If the number of cores
+    is no power of two, the last core takes the remaining results, in rounds in which it is free.
     """
     rounds = []
     for r in range((cores - 1).bit_length()):

@@ -193,9 +193,8 @@ def _weighted(
 ) -> torch.Tensor:
     """Return rows [M, K] @ weight [K, N].
 
-    The weight is widened to float32 a few rows at a time. A product with few rows spends most of its time on
-    this step. On processors without bfloat16 arithmetic torch's own bfloat16 product takes several times as
-    long.
+    The weight is widened to float32 a few rows at a time. A product with few rows spends most of its time on this step.
+    On processors without bfloat16 arithmetic torch's own bfloat16 product takes several times as long.
     """
     if not kernel.wide:
         return _batched(rows, weight, kernel, block, biased)

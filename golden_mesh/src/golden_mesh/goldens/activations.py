@@ -1,9 +1,7 @@
-"""Elementwise functions by the names of ttnn's UnaryOpType. They are separate ops, and they are fused into
-other ops.
+"""Elementwise functions by the names of ttnn's UnaryOpType. They are separate ops, and they are fused into other ops.
 
-In silu, sigmoid, gelu, exp2 and mish, torch computes the last few elements of a tensor with other code. An
-element's last bit would depend on its position. These functions are therefore built from functions without
-that effect.
+In silu, sigmoid, gelu, exp2 and mish, torch computes the last few elements of a tensor with other code. An element's
+last bit would depend on its position. These functions are therefore built from functions without that effect.
 """
 
 from __future__ import annotations

@@ -153,8 +153,7 @@ def fill_cache_for_user_(cache, input, batch_index, update_idx, store):
 def indexed_fused_update_cache(
     cache_tensor1, input_tensor1, cache_tensor2, input_tensor2, physical_update_idxs_tensor, store
 ):
-    """Write rows in a prompt's order, [1, kv heads, rows, dim], into caches [blocks, kv heads, block size,
-    dim].
+    """Write rows in a prompt's order, [1, kv heads, rows, dim], into caches [blocks, kv heads, block size, dim].
 
     Row r goes to place idxs[r], counted from the cache's start. A place outside of the cache is skipped.
     """

@@ -1,8 +1,7 @@
 """Rotary position embedding.
 
-The "llama" ops rotate neighboring pairs (x0, x1), (x2, x3): x * cos + (x @ T) * sin. T is a 32x32 matrix
-that swaps each pair and changes a sign. The "hf" op and rotary_embedding rotate pairs (x_i, x_{i + dim/2}),
-Hugging Face's order.
+The "llama" ops rotate neighboring pairs (x0, x1), (x2, x3): x * cos + (x @ T) * sin. T is a 32x32 matrix that swaps
+each pair and changes a sign. The "hf" op and rotary_embedding rotate pairs (x_i, x_{i + dim/2}), Hugging Face's order.
 
 In decode cos and sin are [1, B, 1 or 32, dim]: the kernels broadcast a tile's first row. Each step (the swap, each
 product, the sum) passes bfloat16 to the next step.

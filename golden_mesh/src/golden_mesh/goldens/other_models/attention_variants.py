@@ -1,5 +1,4 @@
-"""Attention to latents (MLA), joint attention of two sequences, and the separate products of decode
-attention.
+"""Attention to latents (MLA), joint attention of two sequences, and the separate products of decode attention.
 
 The values of MLA are the first columns of the keys.
 """

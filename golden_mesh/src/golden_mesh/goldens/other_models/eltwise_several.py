@@ -229,8 +229,7 @@ def bcast(input_a, input_b, math_op, out):
 
 
 def _gated(x: torch.Tensor, dim: int, activation: Callable, out) -> torch.Tensor:
-    """x [..., S, 2 * W] -> [..., S padded to a tile, W]. The activation is a separate op: its result is
-    packed.
+    """x [..., S, 2 * W] -> [..., S padded to a tile, W]. The activation is a separate op: its result is packed.
 
     On a chip the last tile's rows hold x's padding, gated. Here they are zeros.
     """
@@ -264,8 +263,7 @@ def _kernel(fidelity) -> Kernel:
 
 @golden("ttnn.experimental.repeat_and_interleave_eltwise_mul")
 def repeat_and_interleave_eltwise_mul(a, b, math_fidelity, out):
-    """a [..., 32], repeated for each channel, times b [..., channels], each element 32 times -> [...,
-    channels * 32].
+    """a [..., 32], repeated for each channel, times b [..., channels], each element 32 times -> [..., channels * 32].
 
     Either operand may have the full width already.
     """

@@ -1,7 +1,6 @@
 """Pooling, scaling and sampling of images. Except for averages only the result is rounded.
 
-Pooling takes [1, 1, N * H * W, C] or [N, H, W, C] and gives [1, 1, N * H' * W', C]. The other ops take
-[N, H, W, C].
+Pooling takes [1, 1, N * H * W, C] or [N, H, W, C] and gives [1, 1, N * H' * W', C]. The other ops take [N, H, W, C].
 """
 
 import math
