@@ -15,7 +15,8 @@ from goldens.support import assert_same
 
 LOWEST = -(2**31)
 ENDS = torch.tensor(
-    [2**31 - 1, LOWEST, 2**31 - 2, LOWEST + 1, 65535, 65536, -32768, 16777217, 16777219, -16777217] + [46341, 1, 0, -1, 3, -7]
+    [2**31 - 1, LOWEST, 2**31 - 2, LOWEST + 1, 65535, 65536, -32768, 16777217, 16777219, -16777217, 46341, 1, 0, -1, 3,
+     -7]
 )  # fmt: skip
 DRAWN = torch.randint(0, 2**31, (2, 3, 40, 33), generator=torch.Generator().manual_seed(0))
 INT32, UINT32, UINT16 = ttnn.int32, ttnn.uint32, ttnn.uint16

@@ -164,9 +164,9 @@ def sparse_matmul(
 ):
     """Products of pairs with nonzero sparsity. The results of the other pairs are zeros. b is [1, E, K, N].
 
-    With a sparse: a [A, E, M, K], sparsity [1, 1, A, E] -> [A, E, M, N]. Else: a [A, B, M, K], sparsity [A, B, 1, E] ->
-    [A, B, 1, E, M, N]. `indices` [n] names groups to compute instead. An output tensor of [1, nnz, M, N] holds only the
-    active pairs.
+    With a sparse: a [A, E, M, K], sparsity [1, 1, A, E] -> [A, E, M, N].
+    Else: a [A, B, M, K], sparsity [A, B, 1, E] -> [A, B, 1, E, M, N]. `indices` [n] names groups to compute instead.
+    An output tensor of [1, nnz, M, N] holds only the active pairs.
     """
     names = ("input_tensor_a", "input_tensor_b")
     kernel = _kernel(compute_kernel_config, dtypes, *names, out, configured=True)
