@@ -47,6 +47,7 @@ def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tens
     return x * cos + torch.cat((-second, first), -1) * sin
 
 
+COUNT = torch.arange(64.0).reshape(1, 64)
 RANKS = {  # vectors, and ranks that differ by leading dims of 1
     "ttnn.linear(x, y, bias=z, **HOW)": ("x[None] @ y + z", (96,), (96, 45), (1, 45), {"steps": 2}),
     "ttnn.linear(x, y, bias=z, **HOW)  # of one number": ("x @ y + z", (33, 96), (96,), (1, 1), {"steps": 2}),
@@ -59,7 +60,19 @@ RANKS = {  # vectors, and ranks that differ by leading dims of 1
     "E.rotary_embedding_hf(x, y, z)": ("rotated(x, y[0, :, :32], z[0, :, :32])", (4, 32, 64), *TABLES),
     "ttnn.exp_bw(x, y)[0]": ("x[0] * y.exp()", BATCH_OF_ONE, PLANE, {"steps": 2}),
     "ttnn.repeat(x, (3, 1))": ("x.repeat(1, 3, 1)", (2, 32, 64)),
+    "ttnn.linear(x, y, bias=z, **HOW)  # of a higher rank": (
+        "x @ y + z",
+        (32, 32),
+        (32, 32),
+        (1, 1, 1, 32),
+        {"steps": 2},
+    ),
+    # The kernel of five dims is that of other dims than the last, with the exact exp (test_softmax_program_cache.py).
+    "ttnn.softmax(x, dim=-1)": ("x.softmax(-1)", (1, 1, 1, 32, 64), {"steps": 3}),
     "ttnn.typecast(x, ttnn.uint16)": ("x", ints(lambda: torch.randint(0, 256, (1, 5)), ttnn.uint8)),
+    "ttnn.typecast(x, ttnn.uint16)  # saturates": ("x.clamp(0, 65535)", torch.tensor([[-5, 7, 65535, 70000]])),
+    "ttnn.isclose(x, y)  # a float and an integer": ("x == y", COUNT, COUNT.int() // 2 * 2),
+    "E.intimg(x)": ("x.cumsum(1).cumsum(2).bfloat16()", lambda: torch.randint(-2, 3, (1, 32, 32, 32)).float()),
 }
 test_ranks = examples(RANKS, globals())
 
@@ -138,11 +151,6 @@ def test_a_golden_that_fails_names_its_op(chips, monkeypatch):
         ttnn.cumsum(chips.put(torch.ones(1, 1, 32, 32)), 2)
 
 
-def test_softmax_of_five_dims_has_the_exact_exp(chips):
-    """Its kernel is that of other dims than the last (tt-metal's test_softmax_program_cache.py)."""
-    chips.check("ttnn.softmax(x, dim=-1)", "x.softmax(-1)", (1, 1, 1, 32, 64), steps=3)
-
-
 @pytest.mark.parametrize("dtype, error", ((ttnn.float32, 1e-3), (ttnn.bfloat16, 2e-2)))
 def test_batch_norm_in_training_moves_the_running_values(chips, dtype, error):
     x, old = torch.randn(3, 4, 32, 64) + 0.5, torch.rand(1, 4, 1, 1) + 1
@@ -181,23 +189,6 @@ def test_a_typecast_of_floats_to_integers(chips, to, dtype):
     want = torch.tensor([[integer for _, integer in CASTS[to]]], dtype=torch.float64)
     got = chips.get(ttnn.typecast(chips.put(x, dtype), to))
     assert_same([values.long() & 2**32 - 1 if to == ttnn.uint32 else values for values in got], want)
-
-
-def test_a_typecast_of_integers_to_uint16_saturates(chips):
-    x = torch.tensor([[-5, 7, 65535, 70000]], dtype=torch.int32)
-    want = torch.tensor([[0, 7, 65535, 65535]])
-    assert_same(chips.get(ttnn.typecast(chips.put(x, ttnn.int32), ttnn.uint16)), want)
-
-
-def test_isclose_of_a_float_and_an_integer(chips):
-    x, y = torch.arange(64.0).reshape(1, 64), torch.arange(64).reshape(1, 64)
-    got = ttnn.isclose(chips.put(x), chips.put(y.int() // 2 * 2, ttnn.int32))
-    assert_same(chips.get(got), (y % 2 == 0).float())
-
-
-def test_an_integral_image(chips):
-    x = torch.randint(-2, 3, (1, 32, 32, 32)).float()
-    assert_same(ttnn.experimental.intimg(chips.put(x)), x.cumsum(1).cumsum(2).bfloat16().float())
 
 
 def test_the_weight_of_expert_zero(chips):
@@ -256,13 +247,6 @@ def test_an_image_is_turned(chips, mode):
     assert_near(got, [sample(part).permute(0, 2, 3, 1) for part in x], 4e-3)
     assert_same(ttnn.rotate(put, 30.0, center=(8.0, 8.0), interpolation_mode=mode), chips.get(got))
     assert chips.get(ttnn.rotate(put, 45.0, fill=7.0, interpolation_mode=mode))[0][0, 0, 0, 0] == 7
-
-
-def test_a_bias_of_a_higher_rank_gives_its_rank(chips):
-    x, weight, bias = chips.draw(32, 32), chips.draw(32, 32), chips.draw(1, 1, 1, 32)
-    got = ttnn.linear(chips.put(x), chips.put(weight), bias=chips.put(bias), compute_kernel_config=EXACT)
-    want = [a.double() @ w.double() + b.double() for a, w, b in zip(x, weight, bias)]
-    assert_close(got, want, steps=2)
 
 
 def test_rows_with_padding_between_are_read_back(chips):

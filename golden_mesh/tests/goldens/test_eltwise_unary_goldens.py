@@ -166,31 +166,6 @@ def test_a_limit_takes_nan_for_infinity_of_its_sign(chips, call, limits, dtype):
     torch.testing.assert_close(got.float(), torch.tensor([limits * 2]), rtol=4e-3, atol=0)
 
 
-def test_logit_of_nan_and_infinity(chips):
-    """As on a simulated N150: infinity in bfloat16, NaN in float32."""
-    x = torch.tensor([[math.nan, math.inf, -math.inf]])
-    (narrow, *_), (wide, *_) = (chips.get(ttnn.logit(chips.put(x, dtype))) for dtype in (ttnn.bfloat16, ttnn.float32))
-    assert (narrow == math.inf).all() and wide.isnan().all()
-
-
-def test_logit_of_the_largest_bfloat16_is_that_of_zero(chips):
-    x = torch.tensor([[3e38, -3e38, 0.5]])  # the inverse of 1 - x is 0, on a simulated N150
-    assert_same(ttnn.logit(chips.put(x)), torch.tensor([[-math.inf, -math.inf, 0]]).bfloat16())
-
-
-def test_logit_clamps_to_a_packed_number(chips):
-    """The bfloat16 below 1 - 0.01 is 0.98828."""
-    got = ttnn.logit(chips.put(torch.ones(1, 1, 32, 32)), eps=0.01)
-    assert_same(got, torch.full((1, 1, 32, 32), 4.4375))
-
-
-def test_round_to_decimals_is_cut(chips):
-    x = bf16(1, 1, 32, 32)
-    tenths = torch.round(x * 10) * torch.tensor(0.1)
-    assert_same(ttnn.round(chips.put(x), decimals=1), keep(tenths, 8))
-    assert_values(ttnn.round(chips.put(x, ttnn.float32), decimals=1), tenths, ttnn.float32)
-
-
 STORED = {
     "relu_max(x, 1.1)": (0, 1.1),
     "relu_min(x, 0.3)": (0.3, math.inf),
@@ -255,7 +230,17 @@ def finite():
 
 
 X, HELD = (1, 2, 32, 64), Put((1, 1, 33, 45), ttnn.bfloat8_b)
+NONE = torch.tensor([[math.nan, math.inf, -math.inf]])
+TENTHS = "torch.round(x.float() * 10) * torch.tensor(0.1)"
 OTHERS = {
+    # As on a simulated N150: infinity in bfloat16, NaN in float32. The inverse of 1 - x is 0 for the largest bfloat16.
+    "ttnn.logit(x)  # of NaN and infinity": ("x * math.nan", NONE),
+    "ttnn.logit(x)  # in float32": ("x * math.nan", Put(NONE, ttnn.float32), {"to": ttnn.float32}),
+    "ttnn.logit(x)  # of the largest": ("torch.log(2 * x * (x == 0.5))", torch.tensor([[3e38, -3e38, 0.5]])),
+    # The bfloat16 below 1 - 0.01 is 0.98828.
+    "ttnn.logit(x, eps=0.01)": ("x * 4.4375", torch.ones(1, 1, 32, 32), {"error": 0}),
+    "ttnn.round(x, decimals=1)": (f"keep({TENTHS}, 8)", (1, 1, 32, 32), {"error": 0}),
+    "ttnn.round(x, decimals=1)  # in float32": (TENTHS, Put((1, 1, 32, 32), ttnn.float32), {"to": ttnn.float32}),
     "ttnn.atan(x)": ("packed(torch.atan(x))", HELD, {"error": 0}),
     "ttnn.normalize_global(x)": ("(x - x.mean()) / x.std(correction=0)", X),
     "ttnn.alt_complex_rotate90(x)": (

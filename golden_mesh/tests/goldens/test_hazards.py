@@ -335,19 +335,19 @@ def test_which_calls_meet_a_hazard(chips, call):
     assert met + [name for name, _ in noted] == [MEETS[call]] * (MEETS[call] is not None)
 
 
-@pytest.mark.parametrize("scattered", (None, sharded("WIDTH", (32, 64), 28)))
-def test_a_reduce_scatter_of_the_width_sharded_residual_is_right(chips, several_chips, scattered):
-    x = torch.randint(-8, 9, (1, 1, 32, 3584)).bfloat16()
-    residual = chips.put(x, memory_config=sharded("WIDTH", (32, 128), 28))
-    got = ttnn.reduce_scatter(residual, dim=3, cluster_axis=1, memory_config=scattered)
-    assert_same(got, list((x.float() * chips.count).chunk(chips.count, -1)))
+WIDE = sharded("WIDTH", (32, 128), 28)  # a residual
+SCATTERED = {  # x's rows and columns, its memory and that of its parts, on so many chips
+    "in columns": lambda chips: (32, 3584, WIDE, None),
+    "in columns, and the parts": lambda chips: (32, 3584, WIDE, sharded("WIDTH", (32, 64), 28)),
+    "in blocks": lambda chips: (64, 256 * chips, block_sharded((32, 64 * chips), 4, 2), block_sharded((32, 64), 4, 2)),
+}
 
 
-def test_a_block_sharded_reduce_scatter_with_a_memory_config_is_right(chips, several_chips):
-    x = torch.randint(-8, 9, (1, 1, 64, 256 * chips.count)).bfloat16()  # sums are not rounded
-    whole, part = (block_sharded((32, width), 4, 2) for width in (64 * chips.count, 64))
-    blocks = chips.put(x, memory_config=whole)
-    got = ttnn.reduce_scatter(blocks, dim=3, cluster_axis=1, memory_config=part)
+@pytest.mark.parametrize("name", SCATTERED)
+def test_a_reduce_scatter_of_shards_is_right(chips, several_chips, name):
+    rows, columns, whole, part = SCATTERED[name](chips.count)
+    x = torch.randint(-8, 9, (1, 1, rows, columns)).bfloat16()  # sums are not rounded
+    got = ttnn.reduce_scatter(chips.put(x, memory_config=whole), dim=3, cluster_axis=1, memory_config=part)
     assert_same(got, list((x.float() * chips.count).chunk(chips.count, -1)))
 
 
