@@ -1,14 +1,5 @@
-"""A Wormhole chip's arithmetic, in torch: the matrix engine, the vector unit and the packer.
-
-- kernel.py: the part of a compute kernel config that changes numbers.
-- engine.py: the matrix engine: sums and products of elements, sums of rows.
-- product.py: the matrix engine: matrix products.
-- parts.py: large tensors a part at a time.
-- aligned.py: the matrix engine: its sums, in groups of eight products.
-- vector.py: the vector unit: exp, sigmoid and silu.
-- packer.py: from the engine's registers to a tensor's format.
-- flash.py: the steps of flash attention.
-- decode_schedule.py: how decode attention divides its chunks of keys among cores.
+"""A Wormhole chip's arithmetic, in torch: the matrix engine (engine, product, aligned, bfloat16_dest), the vector unit
+(vector, approximations, powers, remainders), infinity and NaN (special), the packer, and flash attention's steps.
 
 Sources:
 

@@ -73,10 +73,6 @@ def _polynomial(x: torch.Tensor, coefficients: Coefficients) -> torch.Tensor:
     return result
 
 
-def _quotient(x: torch.Tensor, parts: tuple[Coefficients, Coefficients]) -> torch.Tensor:
-    return _polynomial(x, parts[0]) / _polynomial(x, parts[1])
-
-
 def _by_inverse(x: torch.Tensor, parts: tuple[Coefficients, Coefficients]) -> torch.Tensor:
     """The quotient in float32: NaN where the numerator overflows and the denominator's inverse is too small."""
     numerator, denominator = (_polynomial(x, of).float() for of in parts)
@@ -86,7 +82,7 @@ def _by_inverse(x: torch.Tensor, parts: tuple[Coefficients, Coefficients]) -> to
 def erfc(x: torch.Tensor) -> torch.Tensor:
     """From 2.5 on up to 1.4 times right, and never below 2e-12. NaN counts as infinity."""
     size = x.abs().nan_to_num(torch.inf).clamp(max=5.0)
-    result = torch.where(size < 2.5, *(_quotient(size, parts) for parts in _ERFC))
+    result = torch.where(size < 2.5, *(_polynomial(size, above) / _polynomial(size, below) for above, below in _ERFC))
     return torch.where(x < 0, 2 - result, result)
 
 

@@ -59,7 +59,8 @@ def narrow(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
         logarithm = _multiply_add(x, logarithm.double(), coefficient)
     logarithm = _multiply_add(logarithm, _INVERSE_LN2.double(), _power_of_two(bits))
     scaled = flushed(flushed(exponent) * logarithm)
-    below = torch.where(scaled.isnan(), _makes_negative_nan(exponent, logarithm), scaled < _LEAST)
+    negative_nan = (is_negative(exponent) ^ is_negative(logarithm)) & (not on_blackhole())
+    below = torch.where(scaled.isnan(), negative_nan, scaled < _LEAST)
     scaled = torch.where(below, _LEAST, scaled)
     fixed = scaled.view(torch.int32)
     finite = (scaled != 0) & (fixed & _EXPONENT != _EXPONENT)
@@ -72,12 +73,6 @@ def narrow(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     of_zero = torch.where(is_negative(exponent), torch.nan, 0.0)
     power = torch.where((base.abs().view(torch.int32) == 0) & (exponent.view(torch.int32) != 0), of_zero, power)
     return flushed(torch.where(power.isnan(), torch.copysign(torch.full((), torch.inf), power), power))
-
-
-def _makes_negative_nan(exponent: torch.Tensor, logarithm: torch.Tensor) -> torch.Tensor:
-    if on_blackhole():
-        return torch.zeros_like(exponent, dtype=torch.bool)
-    return is_negative(exponent) ^ is_negative(logarithm)
 
 
 @in_float32(torch.pow)

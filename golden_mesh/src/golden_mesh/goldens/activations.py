@@ -26,10 +26,6 @@ def _sigmoid(x: torch.Tensor) -> torch.Tensor:
     return 1 / (1 + torch.exp(-x))
 
 
-def _silu(x: torch.Tensor) -> torch.Tensor:
-    return x * special.normal(_sigmoid(x))
-
-
 def _gelu(x: torch.Tensor) -> torch.Tensor:
     # In float32 the tail would be a difference of two numbers near 1. Their last bit depends on the processor.
     exact = x.double()
@@ -68,11 +64,6 @@ def _above_zero(x: torch.Tensor) -> torch.Tensor:
     return (_magnitude(x) > 0) | (not x.is_floating_point() and (_magnitude(x) == -1 << 31))
 
 
-def _is_positive_zero(x: torch.Tensor) -> torch.Tensor:
-    """The kernel compares bits: -0 is none."""
-    return (x == 0) & ~x.signbit() if x.is_floating_point() else x == 0
-
-
 def functions(module, names: str) -> dict[str, Callable]:
     """A module's functions by their names."""
     return {name: getattr(module, name) for name in names.split()}
@@ -93,7 +84,8 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "HARDSWISH": lambda x: x * F.hardsigmoid(x),
     "IDENTITY": lambda x: x,
     "LEZ": lambda x: x <= 0 if x.is_floating_point() else ~_above_zero(x),
-    "LOGICAL_NOT_UNARY": _is_positive_zero,
+    # the kernel compares bits: -0 is none
+    "LOGICAL_NOT_UNARY": lambda x: (x == 0) & ~x.signbit() if x.is_floating_point() else x == 0,
     "LOGSIGMOID": log_sigmoid,
     "LTZ": lambda x: _magnitude(x) < 0,
     "MISH": _mish,
@@ -101,7 +93,7 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "RECIP": torch.reciprocal,
     "RELU6": F.relu6,
     "SIGMOID": _sigmoid,
-    "SILU": _silu,
+    "SILU": lambda x: x * special.normal(_sigmoid(x)),
 }
 
 # Functions of a tensor and the numbers of the activation.

@@ -41,15 +41,10 @@ def slice_(input_tensor, slice_start, slice_end, slice_step, starts, ends, steps
 
     If starts and ends are tensors, the library takes the result's shape from slice_dim and num_devices.
     """
-    start, end, step = (
-        _numbers(a if a is not None else b) for a, b in ((slice_start, starts), (slice_end, ends), (slice_step, steps))
-    )
-    step = step or [1] * len(start)
-    return input_tensor[tuple(map(slice, start, end, step))].clone()
-
-
-def _numbers(value) -> list[int] | None:
-    return value if value is None else [int(v) for v in value]
+    pairs = (slice_start, starts), (slice_end, ends), (slice_step, steps)
+    start, end, step = (a if a is not None else b for a, b in pairs)
+    step = [1] * len(start) if step is None or len(step) == 0 else step
+    return input_tensor[tuple(slice(*map(int, extents)) for extents in zip(start, end, step))].clone()
 
 
 @golden("ttnn.concat")

@@ -12,19 +12,16 @@ import torch
 from golden_mesh.arithmetic.special import on_blackhole
 from golden_mesh.registry import GOLDENS, Golden
 
+_ON_BOTH = (
+    "asinh ceil elu erfinv floor hardtanh heaviside log_sigmoid max maximum min minimum neg relu6 relu_max sign sinh "
+    "tanh threshold topk trunc"
+).split()
+_ON_WORMHOLE = (
+    "cbrt celu deg2rad digamma erf exp exp2 gelu hardshrink hardsigmoid hardswish leaky_relu prelu rad2deg relu "
+    "relu_min round rsqrt sigmoid sigmoid_accurate softplus softshrink tanhshrink"
+).split()
 # Functions by whether the chip is a Blackhole.
-_AS_MINUS_INFINITY = {
-    False: (
-        "asinh cbrt ceil celu deg2rad digamma elu erf erfinv exp exp2 floor gelu hardshrink hardsigmoid hardswish "
-        "hardtanh heaviside leaky_relu log_sigmoid max maximum min minimum neg prelu rad2deg relu relu6 relu_max "
-        "relu_min round rsqrt sigmoid sigmoid_accurate sign sinh softplus softshrink tanh tanhshrink threshold topk "
-        "trunc"
-    ).split(),
-    True: (
-        "asinh ceil elu erfinv floor hardtanh heaviside log_sigmoid max maximum min minimum neg relu6 relu_max sign "
-        "sinh tanh threshold topk trunc"
-    ).split(),
-}
+_AS_MINUS_INFINITY = {False: _ON_BOTH + _ON_WORMHOLE, True: _ON_BOTH}
 _RESULTS = {
     False: dict.fromkeys("abs asin atanh cos hardmish lgamma sin".split(), -math.inf)
     | dict.fromkeys("erfc i1 softsign".split(), math.inf),
@@ -46,9 +43,8 @@ def _is_negative_nan(x) -> torch.Tensor | None:
     return None if found is None else found & x.signbit()
 
 
-def _with_infinity(x):
-    found = _is_negative_nan(x)
-    return x if found is None else x.masked_fill(found, -torch.inf)
+def _filled(x, found: torch.Tensor | None, value: float):
+    return x if found is None else x.masked_fill(found, value)
 
 
 def _by_sign(golden: Golden, name: str) -> Golden:
@@ -56,11 +52,11 @@ def _by_sign(golden: Golden, name: str) -> Golden:
     def function(**arguments):
         chip = on_blackhole()
         if name in _AS_MINUS_INFINITY[chip]:
-            arguments = {key: _with_infinity(value) for key, value in arguments.items()}
+            arguments = {key: _filled(x, _is_negative_nan(x), -torch.inf) for key, x in arguments.items()}
         result = golden.function(**arguments)
         for table, find in ((_RESULTS, _is_negative_nan), (_FALSE, _is_nan)):
-            found = find(arguments["input_tensor"]) if name in table[chip] else None
-            result = result if found is None else result.masked_fill(found, table[chip][name])
+            if name in table[chip]:
+                result = _filled(result, find(arguments["input_tensor"]), table[chip][name])
         return result
 
     return replace(golden, function=function)

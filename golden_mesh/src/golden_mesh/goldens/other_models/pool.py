@@ -34,15 +34,15 @@ def _extent(size: int, before: int, after: int, reach: int, stride: int, ceil_mo
     return count - 1 if ceil_mode and (count - 1) * stride >= size + before else count
 
 
-def _padded(x: torch.Tensor, kernel, stride, padding, dilation, ceil_mode: bool, value: float):
-    """(x with its padding, the rows and columns that the last windows need beyond it)."""
+def _padded(x: torch.Tensor, kernel, stride, padding, dilation, ceil_mode: bool, value: float, beyond: float = 0.0):
+    """x with its padding of `value`, and `beyond` in the rows and columns that the last windows need beyond it."""
     top, bottom, left, right = padding_of(padding)
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel)]
-    beyond = []
+    more = []
     for size, before, after, r, s in zip(x.shape[2:], (top, left), (bottom, right), reach, stride, strict=True):
         end = (_extent(size, before, after, r, s, ceil_mode) - 1) * s + r
-        beyond.append(end - size - before - after)
-    return F.pad(x, (left, right, top, bottom), value=value), beyond
+        more.append(end - size - before - after)
+    return F.pad(F.pad(x, (left, right, top, bottom), value=value), (0, more[1], 0, more[0]), value=beyond)
 
 
 @golden("ttnn.max_pool2d")
@@ -52,8 +52,7 @@ def max_pool2d(
 ):  # fmt: skip
     """The largest value of each window, and with return_indices where it is: row * input_w + column."""
     x = _planes(input_tensor, batch_size, input_h, input_w, channels)
-    x, (below, right) = _padded(x, kernel_size, stride, padding, dilation, ceil_mode, -torch.inf)
-    x = F.pad(x, (0, right, 0, below), value=-torch.inf)
+    x = _padded(x, kernel_size, stride, padding, dilation, ceil_mode, -torch.inf, -torch.inf)
     values, places = F.max_pool2d(x, tuple(kernel_size), tuple(stride), dilation=tuple(dilation), return_indices=True)
     if not return_indices:
         return _flat(values, out.shape)
@@ -70,14 +69,12 @@ def avg_pool2d(
     """Each window's sum, divided by its size. With count_include_pad the padding counts."""
     x = _planes(input_tensor, batch_size, input_h, input_w, channels)
     how = (kernel_size, stride, padding, (1, 1), ceil_mode)
-    counted, (below, right) = _padded(torch.ones_like(x[:1, :1]), *how, float(count_include_pad))
-    x, _ = _padded(x, *how, 0.0)
-    x, counted = (F.pad(each, (0, right, 0, below)) for each in (x, counted))
+    counted = _padded(torch.ones_like(x[:1, :1]), *how, float(count_include_pad))
     counts = F.avg_pool2d(counted, tuple(kernel_size), tuple(stride), divisor_override=1)
     if divisor_override:
         counts = torch.full_like(counts, divisor_override)
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
-    return _averages(x, kernel_size, stride, counts, kernel).reshape(out.shape)
+    return _averages(_padded(x, *how, 0.0), kernel_size, stride, counts, kernel).reshape(out.shape)
 
 
 def _averages(x, size, stride, counts, kernel: Kernel) -> torch.Tensor:
