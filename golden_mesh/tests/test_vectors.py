@@ -7,7 +7,6 @@ explains the remaining errors.
 import json
 from contextlib import nullcontext
 from fnmatch import fnmatch
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,25 +18,18 @@ from golden_mesh import exact_sums
 from golden_mesh.registry import GOLDENS
 from values import Golden
 
-FILES = [Path(__file__).parent / "vectors" / f"{name}.safetensors" for name in ("chip", "mixed")]
-
-
-@cache
-def names() -> dict[str, Path]:
-    """The file of each record."""
-    found = {}
-    for path in FILES:
-        with safe_open(path, "pt") as file:
-            found |= {name: path for name in sorted(file.metadata())}
-    return found
+FILES = [safe_open(Path(__file__).parent / "vectors" / f"{name}.safetensors", "pt") for name in ("chip", "mixed")]
+NAMES = {name: file for file in FILES for name in sorted(file.metadata())}
 
 
 class Record:
-    def __init__(self, name: str):
-        with safe_open(names()[name], "pt") as file:
-            self.settings = json.loads(file.metadata()[name])
-            self.out = file.get_tensor(f"{name}/out")
-            self.inputs = {key: file.get_tensor(at) for key, at in self.settings["inputs"].items()}
+    """A record, whose inputs go to `device`, and its settings as ttnn's objects."""
+
+    def __init__(self, name: str, device=None):
+        self.device, file = device, NAMES[name]
+        self.settings = json.loads(file.metadata()[name])
+        self.out = file.get_tensor(f"{name}/out")
+        self.inputs = {key: file.get_tensor(at) for key, at in self.settings["inputs"].items()}
 
     @property
     def heads(self) -> int:
@@ -45,28 +37,20 @@ class Record:
         one_user = "max_cores_per_head_batch" in self.settings
         return self.settings.get("real_heads", 14 if one_user else 7)
 
-
-class Chip:
-    """Puts a record's inputs on the golden mesh, and has its settings as ttnn's objects."""
-
-    def __init__(self, device, record: Record):
-        self.device, self.record = device, record
-
     def put(self, x, dtype="bfloat16", layout=ttnn.TILE_LAYOUT):
-        """x: a tensor, or the name of one of the record's inputs."""
-        x = self.record.inputs[x] if isinstance(x, str) else x
+        """x: a tensor, or the name of one of the inputs."""
+        x = self.inputs[x] if isinstance(x, str) else x
         return Golden(self.device).put(x, dtype=getattr(ttnn, dtype), layout=layout)
 
     def put_ints(self, key: str):
-        values = torch.tensor(self.record.settings[key], dtype=torch.int32)
-        return self.put(values, "int32", ttnn.ROW_MAJOR_LAYOUT)
+        return Golden(self.device).put_ints(self.settings[key])
 
     @property
     def kernel(self):
         return ttnn.WormholeComputeKernelConfig(
-            math_fidelity=getattr(ttnn.MathFidelity, self.record.settings["fidelity"]),
+            math_fidelity=getattr(ttnn.MathFidelity, self.settings["fidelity"]),
             math_approx_mode=False,
-            fp32_dest_acc_en=self.record.settings.get("fp32_dest_acc_en", True),
+            fp32_dest_acc_en=self.settings.get("fp32_dest_acc_en", True),
             packer_l1_acc=True,
         )
 
@@ -76,16 +60,15 @@ class Chip:
         program = ttnn.SDPAProgramConfig(
             compute_with_storage_grid_size=(8, 8),
             q_chunk_size=32,
-            k_chunk_size=self.record.settings["k_chunk_size"],
+            k_chunk_size=self.settings["k_chunk_size"],
             exp_approx_mode=False,
-            max_cores_per_head_batch=self.record.settings.get("max_cores_per_head_batch", 16),
+            max_cores_per_head_batch=self.settings.get("max_cores_per_head_batch", 16),
         )
         return dict(program_config=program, compute_kernel_config=self.kernel)
 
 
 def matmul(chip, settings):
-    weight = chip.put("in1", settings["weight"])
-    result = getattr(ttnn, settings["out"])
+    weight, result = chip.put("in1", settings["weight"]), getattr(ttnn, settings["out"])
     return ttnn.matmul(chip.put("in0"), weight, dtype=result, compute_kernel_config=chip.kernel)
 
 
@@ -113,14 +96,13 @@ def float32_beside_bfloat16(chip, settings):
 
 
 def attend_prompt(chip, settings):
-    q, k, v = (chip.put(key) for key in "qkv")
-    attention = ttnn.transformer.scaled_dot_product_attention
-    return attention(q, k, v, is_causal=True, **chip.attention)
+    tensors = map(chip.put, "qkv")
+    return ttnn.transformer.scaled_dot_product_attention(*tensors, is_causal=True, **chip.attention)
 
 
 def attend_cache(chip, settings):
     """Seven heads use the approximate exp. Seven heads viewed as a whole tile use the exact exp."""
-    q = chip.put(chip.record.inputs["q"][:, :, : chip.record.heads])
+    q = chip.put(chip.inputs["q"][:, :, : chip.heads])
     if settings.get("heads") == 32:
         q = ttnn.reshape(q, (1, 1, 32, 128), (1, 1, 32, 128))
     return ttnn.transformer.paged_scaled_dot_product_attention_decode(
@@ -180,16 +162,16 @@ def matching(name: str, table: dict):
     return next((key for key in table if fnmatch(name, key)), None)
 
 
-CASES = [(name, False) for name in names() if any(name.startswith(key) for key in CALLS)]
+CASES = [(name, False) for name in NAMES if any(name.startswith(key) for key in CALLS)]
 CASES += [(name, True) for name, _ in CASES if matching(name, EXACT_BOUNDS)]
 
 
 @pytest.mark.parametrize("name, exact", CASES, ids=lambda x: x if isinstance(x, str) else "exact"[: 5 * x])
 def test_the_golden_mesh_is_as_near_to_the_chip_as_it_says(mesh_device, name, exact):
-    record = Record(name)
+    record = Record(name, mesh_device)
     call = next(CALLS[key] for key in CALLS if name.startswith(key))
     with exact_sums() if exact else nullcontext():
-        result = call(Chip(mesh_device, record), record.settings)
+        result = call(record, record.settings)
     rows = record.heads if name.startswith("sdpa_decode.") else None
     got = ttnn.to_torch(ttnn.get_device_tensors(result)[0]).double()[..., :rows, :]
     want = record.out.double()[..., :rows, :]
@@ -206,7 +188,7 @@ def test_the_golden_mesh_is_as_near_to_the_chip_as_it_says(mesh_device, name, ex
 
 
 def test_every_record_has_a_test():
-    assert set(names()) - {name for name, _ in CASES} == {"typecast.bfloat4_b"}
+    assert set(NAMES) - {name for name, _ in CASES} == {"typecast.bfloat4_b"}
 
 
 def test_packing_to_bfloat4_b_is_the_chips_to_the_bit():

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
+from values import Golden
+
 # Relative error of a result that was computed in float32 and rounded once. A chip's engine rounds
 # by up to 9/16 of a unit in the last place. The test's other order of summation may fall on the
 # other side of a tie, and adds as much again.
@@ -42,12 +44,12 @@ def bf16(*shape: int) -> torch.Tensor:
     return torch.randn(shape).bfloat16().float()
 
 
-class Chips:
-    """Puts values on the chips of a mesh and reads them back, one torch tensor a chip."""
+class Chips(Golden):
+    """A golden mesh that draws values and checks examples."""
 
-    def __init__(self, device):
-        self.device = device
-        self.count = device.get_num_devices()
+    @property
+    def count(self) -> int:
+        return self.chips
 
     def draw(self, *shape, scale=1.0) -> list[torch.Tensor]:
         """Random bfloat16 values in float32, different on each chip."""
@@ -56,22 +58,11 @@ class Chips:
 
     def put(self, values, dtype=None, layout=None, memory_config=None) -> ttnn.Tensor:
         """Put one tensor on all chips, or each tensor of a list on its chip. Integers are int32."""
-        split = isinstance(values, list)
-        to_mesh = ttnn.ShardTensorToMesh if split else ttnn.ReplicateTensorToMesh
-        values = torch.cat(values) if split else values
-        usual = ttnn.bfloat16 if values.is_floating_point() else ttnn.int32
-        return ttnn.from_torch(
-            values if values.is_floating_point() else values.int(),
-            dtype=dtype or usual,
-            layout=layout or TILE,
-            device=self.device,
-            mesh_mapper=to_mesh(self.device, dim=0) if split else to_mesh(self.device),
-            memory_config=memory_config or ttnn.DRAM_MEMORY_CONFIG,
-        )
-
-    def put_ints(self, values) -> ttnn.Tensor:
-        """Put int32 positions or page tables on all chips."""
-        return self.put_input(ints(values))
+        if not (values[0] if isinstance(values, list) else values).is_floating_point():
+            dtype = dtype or ttnn.int32
+            values = [x.int() for x in values] if isinstance(values, list) else values.int()
+        how = dict(dtype=dtype or ttnn.bfloat16, layout=layout or TILE, memory_config=memory_config)
+        return super().put(values, **how)
 
     def put_input(self, value, **how) -> ttnn.Tensor:
         """Put an input of an example (see check)."""
@@ -79,9 +70,6 @@ class Chips:
             value, how = value.values, value.how
         value = value() if callable(value) else value
         return self.put(self.draw(*value) if isinstance(value, tuple) else value, **how)
-
-    def get(self, tensor) -> list[torch.Tensor]:
-        return [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(tensor)]
 
     def check(
         self, call, want, *inputs, error=None, steps=1, to=None, special=False, in_place=False, names=None, **how,
