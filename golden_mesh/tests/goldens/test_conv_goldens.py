@@ -53,6 +53,7 @@ CASES = {
     "depthwise": ((1, 32, 8, 8), (32, 1, 3, 3), dict(groups=32, padding=(1, 1))),
     "one by one": ((1, 32, 7, 7), (64, 32, 1, 1), {}),
     "wide kernel": ((1, 16, 8, 10), (32, 16, 5, 3), dict(padding=(2, 1))),
+    "the stem of a resnet": ((2, 3, 32, 32), (64, 3, 7, 7), dict(stride=(2, 2), padding=(3, 3))),
 }
 
 
@@ -241,66 +242,3 @@ def test_conv3d_of_a_weight_that_is_not_prepared(chips):
 def test_a_weight_of_conv3d_on_the_host_needs_a_device():
     with pytest.raises(GoldenError, match="prepare_conv3d_weights .*needs device"):
         E.prepare_conv3d_weights(weight_tensor=ttnn.from_torch(torch.ones(32, 32, 1, 1, 1)))
-
-
-class Conv:
-    """A convolution with a batch norm in it. Its prepared weights serve the second call."""
-
-    def __init__(self, chips, inputs: int, outputs: int, kernel: int, stride: int = 1, relu=True):
-        self.chips, self.relu = chips, relu
-        weight = torch.randn(outputs, inputs, kernel, kernel) / (inputs * kernel**2) ** 0.5
-        weight = weight * (torch.rand(outputs) + 0.5).view(-1, 1, 1, 1)
-        self.weight = weight.bfloat16().float()
-        self.bias = (torch.randn(outputs) * 0.1).bfloat16().float()
-        self.how = dict(stride=(stride, stride), padding=(kernel // 2, kernel // 2))
-        self.given = [on_host(v, ttnn.bfloat16) for v in (self.weight, self.bias.view(1, 1, 1, -1))]
-
-    def torch(self, x):
-        y = wanted(x, self.weight, self.bias, **self.how)
-        return y.relu() if self.relu else y
-
-    def __call__(self, x, height: int, width: int):
-        """(y, (height, width))"""
-        outputs, inputs = self.weight.shape[:2]
-        y, extent, self.given = ttnn.conv2d(
-            input_tensor=x, weight_tensor=self.given[0], bias_tensor=self.given[1],
-            device=self.chips.device,
-            in_channels=inputs, out_channels=outputs, batch_size=2, input_height=height,
-            input_width=width,
-            kernel_size=tuple(self.weight.shape[2:]),
-            conv_config=ttnn.Conv2dConfig(
-                weights_dtype=ttnn.bfloat16, activation=RELU if self.relu else None,
-                shard_layout=ttnn.TensorMemoryLayout.HEIGHT_SHARDED,
-            ),
-            compute_config=ttnn.WormholeComputeKernelConfig(
-                math_fidelity=ttnn.MathFidelity.HiFi3, fp32_dest_acc_en=True
-            ),
-            return_output_dim=True, return_weights_and_bias=True, **self.how,
-        )  # fmt: skip
-        return y, extent
-
-
-def test_the_stem_and_a_bottleneck_block_of_a_resnet(chips):
-    """As a program for a card is written."""
-    stem = Conv(chips, 3, 64, 7, stride=2)
-    narrow, middle = Conv(chips, 64, 32, 1), Conv(chips, 32, 32, 3, stride=2)
-    wide = Conv(chips, 32, 128, 1, relu=False)
-    shortcut = Conv(chips, 64, 128, 1, stride=2, relu=False)
-
-    def on_chips(image):
-        x = chips.put(image.permute(0, 2, 3, 1), **IN_ROWS)
-        x, (height, width) = stem(x, 32, 32)
-        x = ttnn.max_pool2d(x, 2, height, width, 64, (3, 3), (2, 2), (1, 1), (1, 1))
-        y, extent = narrow(x, height // 2, width // 2)
-        y, extent = middle(y, *extent)
-        y, extent = wide(y, *extent)
-        beside, _ = shortcut(x, height // 2, width // 2)
-        return ttnn.relu(ttnn.add(y, beside))
-
-    def in_torch(image):
-        x = F.max_pool2d(stem.torch(image), 3, 2, 1)
-        return flat((wide.torch(middle.torch(narrow.torch(x))) + shortcut.torch(x)).relu())
-
-    for _ in range(2):  # first with weights on the host, then with prepared ones
-        image = bf16(2, 3, 32, 32)
-        assert_near(on_chips(image), in_torch(image), 1e-2)
