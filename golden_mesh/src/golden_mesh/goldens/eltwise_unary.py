@@ -187,11 +187,6 @@ def leaky_relu(input_tensor, negative_slope):
     return engine.keep(result, 8) if input_tensor.dtype == torch.bfloat16 else result
 
 
-@golden("ttnn.softplus")
-def softplus(input_tensor, beta=1.0, threshold=20.0):
-    return as_dest(approximations.softplus(input_tensor, beta, threshold), input_tensor)
-
-
 @golden("ttnn.rdiv")
 def rdiv(input_tensor, value, rounding_mode):
     """value * (1 / x). For bfloat16, 1 / x is rounded, and the product is cut."""
@@ -228,6 +223,9 @@ _ROWS = {
     "ttnn.normalize_global": lambda input_tensor: _normalized(input_tensor, tuple(range(input_tensor.dim()))),
     "ttnn.normalize_hw": lambda input_tensor: _normalized(input_tensor, (-2, -1)),
     "ttnn.selu": lambda input_tensor, scale, alpha: _compute(_SELU, input_tensor, scale, alpha),
+    "ttnn.softplus": lambda input_tensor, beta=1.0, threshold=20.0: as_dest(
+        approximations.softplus(input_tensor, beta, threshold), input_tensor
+    ),
     "ttnn.tanhshrink": lambda input_tensor: _compute(_tanhshrink, input_tensor),
 }
 golden_table(_ROWS)

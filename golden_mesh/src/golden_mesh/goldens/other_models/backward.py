@@ -84,10 +84,13 @@ STEPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 # Of one to three tensors, and numbers in the ops' order.
 _OF_TORCH = (
     "abs acos acosh add asin asinh atan atan2 atanh ceil clamp clip cos cosh deg2rad digamma erf erfc erfinv exp exp2 "
-    "expm1 floor frac hypot i0 lgamma log log10 log1p log2 logaddexp logaddexp2 logit mul neg rad2deg reciprocal relu "
-    "round rsqrt sigmoid sign sin sinh sqrt square sub tan tanh trunc xlogy"
+    "expm1 floor fmod frac hypot i0 lerp lgamma log log10 log1p log2 logaddexp logaddexp2 logit mul neg pow rad2deg "
+    "reciprocal relu remainder round rsqrt rsub sigmoid sign sin sinh sqrt square sub tan tanh trunc xlogy"
 )
-_OF_F = "celu elu hardshrink hardsigmoid hardswish leaky_relu relu6 selu silu softplus softshrink softsign tanhshrink"
+_OF_F = (
+    "celu elu hardshrink hardsigmoid hardswish hardtanh leaky_relu relu6 selu silu softplus softshrink softsign "
+    "tanhshrink threshold"
+)
 _FUNCTIONS: dict[str, Callable] = {
     **functions(torch, _OF_TORCH),
     **functions(F, _OF_F),
@@ -99,23 +102,16 @@ _FUNCTIONS: dict[str, Callable] = {
     "div": lambda a, scalar, rounding_mode=None: torch.div(a, scalar, rounding_mode=rounding_mode),
     "div_no_nan": lambda a, scalar: a / scalar if scalar else a * 0,
     "fill_zero": lambda x: x * 0,
-    "fmod": lambda a, scalar: torch.fmod(a, scalar),
-    "hardtanh": lambda x, min, max: F.hardtanh(x, min, max),
     "ldexp": lambda a, b: a * 2**b,
-    "lerp": lambda a, b, scalar: torch.lerp(a, b, scalar),
     "log_sigmoid": F.logsigmoid,
     "max": torch.maximum,
     "min": torch.minimum,
     "multigammaln": lambda x: torch.mvlgamma(x, 4),
     "polygamma": lambda x, n: torch.polygamma(n, x),
-    "pow": lambda x, exponent: x**exponent,
     "rdiv": lambda x, scalar, rounding_mode=None: torch.div(x.new_tensor(scalar), x, rounding_mode=rounding_mode),
-    "remainder": lambda a, scalar: torch.remainder(a, scalar),
     "rpow": lambda x, exponent: exponent**x,
-    "rsub": lambda a, b: b - a,
     "squared_difference": lambda a, b: (a - b) ** 2,
     "subalpha": lambda a, b, alpha=1.0: a - alpha * b,
-    "threshold": lambda x, min, max: F.threshold(x, min, max),
 }
 
 
