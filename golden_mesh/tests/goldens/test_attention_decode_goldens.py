@@ -124,19 +124,13 @@ def test_windows_and_sinks(chips, window, with_sink, is_paged):
     if with_sink:
         how["attention_sink"] = chips.put(F.pad(sink.view(-1, 1), (0, 31)))
     want = dict(window=window or LENGTH, sink=sink.double() if with_sink else None)
-    if is_paged:
-        blocks = (16, 2, 32, DIM)
-        chips.check(
-            lambda *tensors: paged(*tensors, **how)[:, :, :4],
-            lambda q, k, v, table, at: decoded(q, lines(k, table), lines(v, table), at, **want),
-            q(4, 4), blocks, blocks, ints(pages(4, 4, 0)), at, error=0.03,  # exp is rough
-        )  # fmt: skip
-    else:
-        chips.check(
-            lambda q, k, v, at: decode(q, k, v, cur_pos_tensor=at, **how)[:, :, :4],
-            lambda q, k, v, at: decoded(q, k, v, at, **want),
-            q(4, 4), cache(2, 4), cache(2, 4), at, error=0.03,
-        )  # fmt: skip
+    calls = {
+        True: ("paged(x, y, z, u, v, **how)[:, :, :4]", "decoded(x, lines(y, u), lines(z, u), v, **want)"),
+        False: ("decode(x, y, z, cur_pos_tensor=u, **how)[:, :, :4]", "decoded(x, y, z, u, **want)"),
+    }
+    stored = [(16, 2, 32, DIM)] * 2 + [ints(pages(4, 4, 0))] if is_paged else [cache(2, 4)] * 2
+    names = globals() | dict(how=how, want=want)
+    chips.check(*calls[is_paged], q(4, 4), *stored, at, error=0.03, names=names)  # exp is rough
 
 
 @pytest.mark.parametrize("tokens", (2, 4))
