@@ -79,6 +79,9 @@ EXAMPLES = {
         "decoded(x, y, y[..., :64], z)",
         q(32, 4, LATENT), cache(1, 4, LATENT), FOUR, {"error": 0.012},
     ),
+    "T.flash_multi_latent_attention_decode(x, y, head_dim_v=64, cur_pos_tensor=z, sliding_window_size=33, **HOW)": (
+        "decoded(x, y, y[..., :64], z, 33)", q(32, 4, LATENT), cache(1, 4, LATENT), FOUR, {"error": 0.03},
+    ),
     "T.paged_flash_multi_latent_attention_decode(x, y, None, 64, z, cur_pos_tensor=u, **HOW)": (
         "decoded(x, lines(y, z), lines(y, z)[..., :64], u)",
         q(32, 4, LATENT), (16, 1, 32, LATENT), ints(pages(4, 4, 0)), FOUR, {"error": 0.012},
