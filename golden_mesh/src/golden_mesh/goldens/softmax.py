@@ -121,7 +121,7 @@ def _attention(x, scale, mask, stable: bool, config) -> torch.Tensor:
 @golden("ttnn.scale_mask_softmax")
 @golden("ttnn.scale_mask_softmax_in_place", writes="input_tensor")
 def scale_mask_softmax(
-    input_tensor, scale, mask, is_causal_mask, numeric_stable, compute_kernel_config=None, program_config=None
+    input_tensor, scale, mask, program_config, is_causal_mask, numeric_stable, compute_kernel_config=None
 ):
     """softmax(x * scale + mask) over the last dimension of x [B, heads, S, W]."""
     mask = _mask(input_tensor, mask, is_causal_mask, program_config)
@@ -142,12 +142,11 @@ def _scale(head_size: int | None) -> float:
 def attention_softmax(tensor, head_size, attention_mask, causal_mask):
     """softmax(x / sqrt(head_size) + mask). Without a mask the scale is a separate op."""
     if attention_mask is not None:
-        return scale_mask_softmax(tensor, _scale(head_size), attention_mask, causal_mask, numeric_stable=True)
+        return scale_mask_softmax(tensor, _scale(head_size), attention_mask, None, causal_mask, True)
     scaled = tensor.float() * torch.tensor(_scale(head_size)).to(tensor.dtype).float()
     return softmax(scaled.to(tensor.dtype))
 
 
 @golden("ttnn.transformer.attention_softmax_", writes="tensor")
 def attention_softmax_(tensor, head_size, attention_mask, causal_mask, program_config):
-    scale = _scale(head_size)
-    return scale_mask_softmax(tensor, scale, attention_mask, causal_mask, True, program_config=program_config)
+    return scale_mask_softmax(tensor, _scale(head_size), attention_mask, program_config, causal_mask, True)
