@@ -8,7 +8,7 @@ from qwen25_7b_lab.prices.constants import price
 from qwen25_7b_lab.prices.kinds import DTYPES
 from qwen25_7b_lab.prices.laws import Case
 
-from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, RECIPES, DecoderConfig
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, DecoderConfig
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
     NO_BLOCK,
@@ -23,51 +23,14 @@ from models.demos.qwen25_7b.plans.blocks import (
 )
 from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import MAX_LM_HEAD_SHARD, DecodeLayout, DecodeMatmul, lm_head_shards
-from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div, padded_rows, residual_grid
-from models.demos.qwen25_7b.plans.l1 import placed, prefill_ops
+from models.demos.qwen25_7b.plans.grids import TILE, Grid, ceil_div, padded_rows, residual_grid
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
-from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, fit_prefill, max_prefill_rows
+from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, max_prefill_rows
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 CONFIGS = {"7b": QWEN25_7B, "small": DecoderConfig.from_json(SMALL_CHECKPOINT / "config.json")}
 CHIPS = {"8x8": WORMHOLE, "8x7": replace(WORMHOLE, grid=Grid(8, 7))}
-
-cases = [
-    pytest.param(config, chip, tp, recipe, id=f"{size}-{shape}-tp{tp}-{recipe.name}")
-    for size, config in CONFIGS.items()
-    for shape, chip in CHIPS.items()
-    for tp in (1, 2, 4, 8)
-    for recipe in (BF16, BFP8)
-]
-
-
-@pytest.mark.parametrize("config, chip, tp, recipe", cases)
-def test_decode_matmuls_divide_and_fit(config, chip, tp, recipe):
-    """Gate's output cores are down's input cores. Joined, each half has four cores, in one row.
-
-    The outputs of O and down have no more cores than the residual.
-    """
-    plans = ModelTable(config, ParallelPlan.make(config, tp), recipe, chip).decode_matmuls
-    for name, plan in plans.items():
-        tiles, left = divmod(plan.k_tiles, plan.in_cores)
-        assert left == 0, f"{name}: an input core's tiles are not whole"
-        for block in plan.widths:
-            assert tiles % block == 0 or block % tiles == 0, f"{name}: a block of K cuts a shard"
-            assert plan.k_tiles % block == 0 and replace(plan, in0_block_w=block).l1_bytes <= chip.matmul_l1, name
-        assert plan.in0_block_w in plan.widths and tiles % plan.widths[0] == 0, name
-        assert plan.out_cores * plan.per_core_n == plan.n_tiles, f"{name}: output cores"
-        assert plan.out_cores <= chip.grid.cores, f"{name}: output cores"
-        weight_blocks = 3 * plan.in0_block_w * ceil_div(plan.n_tiles, 12) * TILE_BYTES[plan.weight]
-        assert weight_blocks < plan.l1_bytes <= chip.matmul_l1 < chip.l1, name
-    assert config.head_dim // TILE % plans["QKV"].per_core_n == 0, "a core's border cuts a head"
-    residual = residual_grid(config.hidden_size // TILE, chip.grid, tp).cores
-    assert max(plans["O"].out_cores, plans["down"].out_cores) <= residual
-    if joined := plans.get("gate + up"):
-        assert joined.out_cores == 8 == chip.grid.x and joined.n_tiles == 2 * plans["down"].k_tiles
-    else:
-        assert plans["gate"].out_cores == plans["down"].in_cores
-    assert ("gate + up" in plans) == (config is QWEN25_7B and tp == 8), "it saves padding there"
 
 
 def decode_price(plan: DecodeMatmul) -> float:
@@ -90,44 +53,6 @@ def test_no_block_of_k_that_fits_is_cheaper_than_the_planned_one(tp, recipe):
         assert prices[plan.in0_block_w] <= 1.02 * min(prices.values()), name
         if (name, tp, plan.weight) == ("gate", 1, "bfloat4_b"):
             assert plan.in0_block_w == 4 and prices[2] > 1.2 * prices[4]
-
-
-@pytest.mark.parametrize("config, chip, tp, recipe", cases)
-def test_prefill_plans_divide_and_fit(config, chip, tp, recipe):
-    """From one tile to the longest prefill batch, every core has its part, and its L1 holds it."""
-    plan = ParallelPlan.make(config, tp)
-    table, layer_l1 = ModelTable(config, plan, recipe, chip), DecodeLayout.make(config, plan, chip, MAX_USERS).layer_l1
-    longest = max_prefill_rows(table, layer_l1)
-    rows = TILE
-    while rows <= longest:
-        whole = fit_prefill(table.layer(0), rows, layer_l1)
-        across, down = whole.cores.x, whole.cores.y
-        assert rows % (down * TILE) == 0 and down <= chip.grid.y and across <= chip.grid.x
-        assert config.hidden_size % (across * TILE) == 0, "the residual lies evenly"
-        for name in ("qkv", "o", "mlp_in", "down"):
-            check_prefill_matmul(name, getattr(whole, name), whole.cores, rows)
-        hidden_shard = config.hidden_size // TILE // across
-        blocks = [(hidden_shard, whole.qkv), (hidden_shard, whole.mlp_in)]
-        if whole.down.in_sharded:
-            blocks.append((whole.mlp_in.per_core_n, whole.down))
-        for shard, matmul in blocks:
-            assert shard % matmul.in0_block_w == 0, "a block of K crosses a core's border"
-        assert (
-            max(op.bytes for cached in (False, True) for op in placed(prefill_ops(whole, cached))) <= layer_l1 < chip.l1
-        )
-        rows *= 2
-
-
-def check_prefill_matmul(name, matmul, cores, rows):
-    columns, subblock = matmul.per_core_n, (matmul.subblock_h, matmul.subblock_w)
-    assert matmul.grid == cores, name
-    assert matmul.per_core_m * cores.y * TILE == rows, f"{name}: rows"
-    assert cores.x * columns >= matmul.n_tiles > (cores.x - 1) * columns, name
-    assert matmul.k_tiles % matmul.in0_block_w == 0, f"{name}: blocks of K"
-    assert matmul.per_core_m % subblock[0] == 0 and columns % subblock[1] == 0, name
-    assert subblock[0] * subblock[1] <= 4, f"{name}: dest holds 4 float32 tiles"
-    if matmul.out_sharded:
-        assert subblock[0] == 1 or subblock[1] == columns, f"{name}: as the library wants it"
 
 
 @pytest.mark.parametrize("tp, rows", [(1, 256), (2, 512), (4, 1024), (8, 1024)])
