@@ -84,6 +84,11 @@ class Reference:
             BUILDS.append(self.build)
             atexit.register(self.build.cache_clear)  # else ttnn lists the shards as leaked
 
+    @classmethod
+    def of(cls, config: DecoderConfig, weights: Mapping[str, torch.Tensor], layers: range = range(1)) -> "Reference":
+        """The reference of a model with these weights."""
+        return cls(config, weights, hf_model(config, weights).requires_grad_(False), layers)
+
     def layer(self, i: int) -> Module:
         return self.model.model.layers[i]
 
@@ -215,7 +220,7 @@ def reference(size: str, family: str = "qwen2") -> Reference:
     for name in weights:
         if (".q_norm." if config.head_norms else ".q_proj.") in name:
             weights[name] *= PEAK
-    return Reference(config, weights, hf_model(config, weights).requires_grad_(False), layers)
+    return Reference.of(config, weights, layers)
 
 
 def bf16(x: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 
 from models.demos.qwen25_7b.config import BF16, QWEN25_7B
 from models.demos.qwen25_7b.reference.hf import random_weights
-from tests.families import YARN, hf_model
+from tests.families import YARN
 from tests.metrics import relative_error
 from tests.pcc.bench import AttentionBench
 from tests.pcc.reference import Reference, stretched
@@ -48,7 +48,7 @@ def outlier_reference() -> Reference:
     factors = (1 + (LARGE - 1) * pairs).repeat_interleave(7, dim=0).flatten()
     for name, shape in (("weight", (-1, 1)), ("bias", (-1,))):
         weights[f"{attention}q_proj.{name}"] *= factors.view(shape).bfloat16()
-    return Reference(HEADS, weights, hf_model(HEADS, weights).requires_grad_(False), range(1))
+    return Reference.of(HEADS, weights)
 
 
 @pytest.fixture(scope="module", params=MOST, ids=lambda recipe: recipe.name)

@@ -177,26 +177,15 @@ def layer(mesh_device, recipe) -> tuple[Op, ...]:
     return step.layer
 
 
-def test_only_the_all_gather_of_the_performance_recipe_sends_bfloat8_b(mesh_device, recipe, layer):
-    """A reduce-scatter of bfloat8_b would round the sum on every chip."""
+def test_the_all_gather_of_the_performance_recipe_alone_sends_bfloat8_b(mesh_device, recipe, layer):
+    """A reduce-scatter of bfloat8_b would round the sum on every chip. The residual stays bfloat16."""
+    chips = mesh_device.shape[1]
     sent = [(op.name, op.inputs[0].dtype) for op in layer if op.name.endswith(("Scatter", "Gather"))]
-    all_reduce = [("ReduceScatter", "bfloat16"), ("AllGather", SENT[recipe])]
-    assert sent == 2 * (all_reduce if mesh_device.shape[1] > 1 else [])
-
-
-def test_a_sum_in_bfloat8_b_takes_one_more_operation(mesh_device, recipe, layer):
-    """The other two typecasts are of k and v, for an 8-bit cache."""
-    rounds_sums = mesh_device.shape[1] > 1 and SENT[recipe] == "bfloat8_b"
-    typecasts = [op for op in layer if op.name == "Typecast"]
-    cached = 2 if recipe.kv_cache == "bfloat8_b" else 0
-    assert len(typecasts) == cached + (2 if rounds_sums else 0)
-    assert {op.result.dtype for op in typecasts} <= {"bfloat8_b"}
-
-
-def test_the_residual_stays_bfloat16(layer):
+    assert sent == (2 * [("ReduceScatter", "bfloat16"), ("AllGather", SENT[recipe])] if chips > 1 else [])
+    rounded = 2 * (chips > 1 and SENT[recipe] == "bfloat8_b") + 2 * (recipe.kv_cache == "bfloat8_b")  # sums, k and v
+    assert [op.result.dtype for op in layer if op.name == "Typecast"] == ["bfloat8_b"] * rounded
     adds = [op for op in layer if op.call == "add"]
-    assert [op.result.dtype for op in adds] == ["bfloat16", "bfloat16"]
-    assert [op.inputs[0].dtype for op in adds] == ["bfloat16", "bfloat16"]
+    assert [(op.inputs[0].dtype, op.result.dtype) for op in adds] == 2 * [("bfloat16", "bfloat16")]
 
 
 OPERATION_BYTES = 7_700  # of a trace, at most: see engine/trace.py

@@ -4,7 +4,6 @@ import pytest
 
 from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
-from tests.families import hf_model
 from tests.pcc.reference import Reference
 from tests.pcc.test_transformer import assert_hugging_faces_logits
 
@@ -13,8 +12,7 @@ from tests.pcc.test_transformer import assert_hugging_faces_logits
 def reference(quantized) -> Reference:
     checkpoint = Checkpoint.open(quantized)
     weights = {name: checkpoint.tensor(name) for name in tensor_shapes(checkpoint.config)}
-    model = hf_model(checkpoint.config, weights).requires_grad_(False)
-    return Reference(checkpoint.config, weights, model, range(checkpoint.config.num_hidden_layers))
+    return Reference.of(checkpoint.config, weights, range(checkpoint.config.num_hidden_layers))
 
 
 def test_logits_are_hugging_faces_of_the_same_weights(mesh_device, reference):

@@ -159,19 +159,6 @@ def test_an_index_that_is_no_index(sharded, content):
     assert str(sharded / INDEX) in refusal(sharded)
 
 
-def test_more_layers_than_the_config_says(single):
-    config = json.loads((single / "config.json").read_text())
-    (single / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1, "layer_types": None}))
-    assert "model.layers.1." in refusal(single) and "(and 11 more)" in refusal(single) and "1 layers" in refusal(single)
-
-
-@pytest.mark.parametrize("dtype, name", [(torch.int8, "I8"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.float64, "F64")])
-def test_a_wrong_dtype(single, dtype, name):
-    rewrite_tensor(single / "model.safetensors", K_BIAS, torch.zeros(16).to(dtype))
-    message = refusal(single)
-    assert f"{K_BIAS} must be one of BF16, F16, F32, got {name}" in message and "unquantized" in message
-
-
 WEIGHTS = "model.Q4_K_M.gguf", "consolidated.00.pth"
 
 

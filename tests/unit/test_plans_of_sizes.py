@@ -1,5 +1,4 @@
-"""Every Qwen2.5 size, the small checkpoint and Llama-3.1-8B have plans within a core's L1 on every split, or are refused
-in one line.
+"""Qwen2.5's sizes, the small checkpoint and Llama-3.1-8B have plans on every split within L1, or a refusal of one line.
 
 The document's table, and what a machine's DRAM holds of a model, are the commands'.
 """

@@ -173,6 +173,9 @@ REFUSED = {
     "fp8": (WEIGHTS, {f"{GATE}weight_scale_inv": torch.ones(2)}, "unknown .*these are a quantized checkpoint's"),
     "MLX": (WEIGHTS, {f"{GATE}scales": torch.ones(2)}, "unknown .*these are a quantized checkpoint's"),
     "bitsandbytes": (WEIGHTS, {f"{GATE}weight.absmax": torch.ones(2)}, "unknown .*these are a quantized checkpoint's"),
+    "more layers": (CONFIG, dict(num_hidden_layers=1, layer_types=None), "model.layers.1.*and .* more.*1 layers"),
+    **{f"of {name}": (WEIGHTS, {Q_BIAS: torch.zeros(896).to(dtype)}, f"must be one of .*, got {name}.*unquantized")
+        for dtype, name in ((torch.int8, "I8"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.float64, "F64"))},
     "compressed-tensors": (WEIGHTS, ended("proj.weight", "proj.weight_packed"), "these are a quantized checkpoint's"),
 } | {
     f"begins with {prefix!r}": (WEIGHTS, renamed(prefix),
