@@ -3,6 +3,7 @@
 import pytest
 import torch
 from lm_eval.api.instance import Instance
+from qwen25_7b_lab.evaluation.harness import ReplicaLM
 
 from models.demos.qwen25_7b.errors import UserError
 
@@ -17,8 +18,6 @@ CHATS = [  # a question, the beginning of an answer, a possible continuation
 
 @pytest.fixture(scope="module")
 def model(replica, tokenizer):
-    from qwen25_7b_lab.evaluation.harness import ReplicaLM
-
     return ReplicaLM([replica], tokenizer)
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from qwen25_7b_lab.evaluation.divergence import compare
+from qwen25_7b_lab.evaluation.teacher_forcing import predict_along, predict_with_decode, predict_with_prefill
 from qwen25_7b_lab.evaluation.texts import ForcedText
 
 from tests.evaluation.conftest import CONTEXT
@@ -32,22 +33,16 @@ def assert_as_hugging_face(stream, texts, hugging_face):
 
 
 def test_sequences_of_all_lengths_through_a_few_slots(replica, texts, hugging_face):
-    from qwen25_7b_lab.evaluation.teacher_forcing import predict_with_decode
-
     assert_as_hugging_face(predict_with_decode([replica], texts), texts, hugging_face)
 
 
 def test_prefill_predicts_after_each_token_of_a_prompt(replica, texts, hugging_face):
-    from qwen25_7b_lab.evaluation.teacher_forcing import predict_with_prefill
-
     long = [texts[0], texts[4], ForcedText(texts[4].ids, 2)]  # the last one has more than 32 predictions
     assert_as_hugging_face(predict_with_prefill(replica, long), long, hugging_face)
 
 
 def test_slots_step_through_places_of_one_text(replica, texts, hugging_face):
     """More places than slots for them. The first half is prefilled alone."""
-    from qwen25_7b_lab.evaluation.teacher_forcing import predict_along
-
     ids, first = texts[4].ids, 32
     stream = predict_along(replica, ids, first)
     assert_as_hugging_face(stream, [ForcedText(ids, first + 1)], hugging_face)

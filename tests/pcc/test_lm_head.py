@@ -16,36 +16,20 @@ PCC = {BF16: 0.9999, BFP8: 0.9997}
 
 
 @pytest.fixture(scope="module")
-def config(bench, vocabulary):
-    config = replace(bench.config, vocab_size=len(vocabulary))
-    parallel = ParallelPlan.make(config, bench.plan.tp)
-    return replace(bench.model_config(BFP8), dims=config, parallel=parallel)
+def asked(reference, vocabulary):
+    """The input of the head, and Hugging Face's logits."""
+    x = reference.normed(0, MAX_USERS)
+    return x, torch.cat([x @ part.float().t() for part in vocabulary.split(8192)], dim=1)
 
 
-@pytest.fixture(scope="module", params=PCC, ids=lambda recipe: recipe.name)
-def recipe(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def lm_head(bench, vocabulary, config, recipe):
-    return TtLMHead(bench.mesh_device, builder({"lm_head.weight": vocabulary}), replace(config, recipe=recipe))
-
-
-@pytest.fixture(scope="module")
-def x(reference):
-    return reference.normed(0, MAX_USERS)
-
-
-@pytest.fixture(scope="module")
-def expected(x, vocabulary):
-    return torch.cat([x @ part.float().t() for part in vocabulary.split(8192)], dim=1)
-
-
-def test_logits_of_a_tile_row(bench, lm_head, vocabulary, recipe, x, expected):
+@pytest.mark.parametrize("recipe", PCC, ids=lambda recipe: recipe.name)
+def test_logits_of_a_tile_row(bench, vocabulary, recipe, asked):
     """The chips' columns side by side are the vocabulary. Padding columns are never the largest."""
-    shards = lm_head.forward(bench.put(x))
-    of_chips = torch.cat([bench.get(shard)[:, 0] for shard in shards], dim=2)
+    x, expected = asked
+    dims = replace(bench.config, vocab_size=len(vocabulary))
+    config = replace(bench.model_config(recipe), dims=dims, parallel=ParallelPlan.make(dims, bench.plan.tp))
+    lm_head = TtLMHead(bench.mesh_device, builder({"lm_head.weight": vocabulary}), config)
+    of_chips = torch.cat([bench.get(shard)[:, 0] for shard in lm_head.forward(bench.put(x))], dim=2)
     logits = torch.cat(list(of_chips), dim=1).float()  # [32, tp * plan.vocab]
     assert_module([logits[:, : len(vocabulary)]], expected, pcc=PCC[recipe])
     assert (logits[:, len(vocabulary) :] < -1e29).all()

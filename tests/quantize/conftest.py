@@ -21,11 +21,6 @@ def calibration(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def held_out() -> str:
-    return training_chats(1)
-
-
-@pytest.fixture(scope="session")
 def quantized(tmp_path_factory, calibration) -> Path:
     """The directory that the tool wrote."""
     out = tmp_path_factory.mktemp("quantized") / "model"

@@ -34,7 +34,8 @@ def of_chips(tensor: ttnn.Tensor) -> list[torch.Tensor]:
     return [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(tensor)]
 
 
-def assert_as_cut_by_ttnn(mesh_device, split_dim: int) -> None:
+@pytest.mark.parametrize("split_dim", [0, 1])
+def test_a_mesh_row_divides_a_weight(mesh_device, split_dim):
     rows, tp = mesh_device.shape
     ours = place(weight(split_dim, tp), mesh_device, build)
     theirs = ttnn.from_torch(
@@ -46,11 +47,6 @@ def assert_as_cut_by_ttnn(mesh_device, split_dim: int) -> None:
     topologies = [tensor.tensor_topology() for tensor in (ours, theirs)]
     assert str(topologies[0].placements()) == str(topologies[1].placements())
     assert list(topologies[0].distribution_shape()) == list(topologies[1].distribution_shape())
-
-
-@pytest.mark.parametrize("split_dim", [0, 1])
-def test_a_mesh_row_divides_a_weight(mesh_device, split_dim):
-    assert_as_cut_by_ttnn(mesh_device, split_dim)
 
 
 def test_a_table_is_on_every_chip(mesh_device):

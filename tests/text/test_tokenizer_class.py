@@ -62,6 +62,13 @@ def model(tmp_path):
     return tmp_path
 
 
+def with_rules(model, rules: str) -> None:
+    tokenizer = Tokenizer.from_file(f"{model / 'tokenizer.json'}")
+    for rule, value in RULES[rules].items():
+        setattr(tokenizer, rule, value)
+    tokenizer.save(f"{model / 'tokenizer.json'}")
+
+
 def edit(model, **fields):
     file = model / "tokenizer_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
@@ -82,10 +89,7 @@ FORMS |= {(rules, name, kind) for rules in RULES for name in (None, CLASSES[0]) 
 
 @pytest.mark.parametrize("rules, name, model_type", sorted(FORMS, key=str))
 def test_no_class_replaces_the_rules_of_tokenizer_json(model, name, model_type, rules):
-    tokenizer = Tokenizer.from_file(f"{model / 'tokenizer.json'}")
-    for rule, value in RULES[rules].items():
-        setattr(tokenizer, rule, value)
-    tokenizer.save(f"{model / 'tokenizer.json'}")
+    with_rules(model, rules)
     (model / "config.json").write_text(json.dumps(dict(model_type=model_type)))
     edit(model, tokenizer_class=name)
     hf = load_tokenizer(model)
@@ -171,12 +175,9 @@ def test_tokenizer_json_begins_a_text(model):
 @pytest.mark.parametrize("rules", ["the small checkpoint's", "a space before"])
 def test_a_line_where_a_class_would_replace_the_rules(model, name, rules):
     """The judge is what that class makes of the texts."""
-    tokenizer = Tokenizer.from_file(f"{model / 'tokenizer.json'}")
-    for rule, value in RULES[rules].items():
-        setattr(tokenizer, rule, value)
-    tokenizer.save(f"{model / 'tokenizer.json'}")
+    with_rules(model, rules)
     edit(model, tokenizer_class=name)
-    theirs = AutoTokenizer.from_pretrained(model)
+    theirs, tokenizer = AutoTokenizer.from_pretrained(model), Tokenizer.from_file(f"{model / 'tokenizer.json'}")
     same = all(theirs.encode(text) == tokenizer.encode(text).ids for text in TEXTS)
     line = replaced_rules(model, load_tokenizer(model))
     assert (line is None) == same

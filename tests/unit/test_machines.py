@@ -127,12 +127,10 @@ def test_columns_are_whole_tiles_without_a_superfluous_tile(tp, columns):
         assert width % TILE == 0 and tp * width >= columns > tp * (width - TILE)
 
 
-@pytest.mark.parametrize("tp", [0, 3, 5, 16, -2])
-def test_a_number_of_chips_that_no_machine_has_is_refused(tp):
-    with pytest.raises(UserError, match=f"^tp must divide .*; got {tp}$"):
-        ParallelPlan.make(QWEN25_7B, tp)
-
-
-def test_kv_heads_that_the_chips_cannot_share_are_refused():
-    with pytest.raises(UserError, match="^tp must divide the model's 6 KV heads or be a multiple of them; got 4$"):
-        ParallelPlan.make(with_heads(12, 6), 4)
+@pytest.mark.parametrize("config, tp, message", [
+    *((QWEN25_7B, tp, f"^tp must divide .*; got {tp}$") for tp in (0, 3, 5, 16, -2)),
+    (with_heads(12, 6), 4, "^tp must divide the model's 6 KV heads or be a multiple of them; got 4$"),
+])  # fmt: skip
+def test_a_number_of_chips_that_no_machine_has_or_the_model_cannot_share_is_refused(config, tp, message):
+    with pytest.raises(UserError, match=message):
+        ParallelPlan.make(config, tp)
