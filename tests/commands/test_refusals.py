@@ -241,7 +241,8 @@ def place(tmp_path_factory) -> Path:
     (place / "empty.txt").write_text("")
     (place / "layer99.json").write_text(json.dumps({"layers": {"99": {"mlp_in": "bfloat4_b"}}}))
     (place / "sums.jsonl").write_text(json.dumps({"question": "1 + 1?", "answer": "#### 2"}) + "\n")
-    edit(Path(shutil.copytree(SMALL_CHECKPOINT, place / "other")) / "config.json", rope_theta=5e5)
+    config = Path(shutil.copytree(SMALL_CHECKPOINT, place / "other")) / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"rope_theta": 5e5}))
     (place / "rows.csv").write_text("op,device_us\n")
     (place / "scripts").symlink_to(ROOT / "scripts")
     (place / "install.sh").symlink_to(ROOT / "scripts/bundle/install.sh")
@@ -251,10 +252,6 @@ def place(tmp_path_factory) -> Path:
 def tree(place: Path) -> dict[Path, bytes | None]:
     """Return each path with its content."""
     return {path: path.read_bytes() if path.is_file() else None for path in place.rglob("*")}
-
-
-def edit(file: Path, **fields) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
 
 
 @pytest.fixture

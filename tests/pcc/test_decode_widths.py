@@ -40,6 +40,17 @@ def matmuls():
     return [pytest.param(key[0], uses, id=names(uses)) for key, uses in found.items()]
 
 
+def operands(mesh_device, plan: DecodeMatmul) -> tuple[ttnn.Tensor, ttnn.Tensor]:
+    """Random x and weight, as the plan has them."""
+    chip, rows, columns = plan.chip, TILE * plan.k_tiles, TILE * plan.n_tiles
+    torch.manual_seed(0)
+    memory = dram_width_sharded(mesh_device, rows, plan.bank_shard * TILE)
+    values = torch.randn(1, 1, rows, columns) * rows**-0.5
+    weight = replicate(values, mesh_device, dtype_of(plan.weight), memory_config=memory)
+    x_memory = memory_config(width_sharded(rows, chip.grid, plan.in_cores))
+    return replicate(torch.randn(1, 1, TILE, rows), mesh_device, memory_config=x_memory), weight
+
+
 @pytest.mark.chips(1)
 @pytest.mark.parametrize("architecture, uses", matmuls())
 def test_every_width_of_a_block_gives_one_result(mesh_device, architecture, uses):
@@ -49,13 +60,7 @@ def test_every_width_of_a_block_gives_one_result(mesh_device, architecture, uses
     plan, *others = (decode_matmul(chip, *use) for use in uses)
     widths = {width for other in (plan, *others) if other.in_cores == plan.in_cores for width in other.widths}
     n_tiles = chip.banks * chip.readers_per_bank
-    rows, columns = TILE * plan.k_tiles, TILE * n_tiles
-    torch.manual_seed(0)
-    values = torch.randn(1, 1, rows, columns) * rows**-0.5
-    memory = dram_width_sharded(mesh_device, rows, chip.readers_per_bank * TILE)
-    weight = replicate(values, mesh_device, dtype_of(plan.weight), memory_config=memory)
-    x = torch.randn(1, 1, TILE, rows)
-    put = replicate(x, mesh_device, memory_config=memory_config(width_sharded(rows, chip.grid, plan.in_cores)))
+    put, weight = operands(mesh_device, replace(plan, n_tiles=n_tiles))
     exact = ttnn.to_torch(put).double() @ ttnn.to_torch(weight).double()
 
     def result(width: int) -> torch.Tensor:
@@ -77,17 +82,8 @@ def test_a_result_of_few_cores_is_that_of_the_columns_that_readers_stream(mesh_d
     """Of 72 tiles a core holds nine, and five are a reader's, were the last bank's second reader not without any."""
     chip = chip_of(mesh_device)
     plan = DecodeMatmul(8, 72, 8, 1, 9, "bfloat8_b", chip)
-    torch.manual_seed(0)
-    memory = dram_width_sharded(mesh_device, 8 * TILE, plan.bank_tiles * chip.readers_per_bank * TILE)
-    weight = replicate(torch.randn(1, 1, 8 * TILE, 72 * TILE), mesh_device, ttnn.bfloat8_b, memory_config=memory)
-    x = torch.randn(1, 1, TILE, 8 * TILE)
-    put = replicate(x, mesh_device, memory_config=memory_config(width_sharded(8 * TILE, chip.grid, 8)))
-    y = ttnn.linear(
-        put,
-        weight,
-        program_config=decode_program(plan),
-        memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG,
-        compute_kernel_config=compute_config(),
-    )
+    put, weight = operands(mesh_device, plan)
+    how = dict(program_config=decode_program(plan), memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG)
+    y = ttnn.linear(put, weight, **how, compute_kernel_config=compute_config())
     exact = ttnn.to_torch(put).float() @ ttnn.to_torch(weight).float()
     assert_close(ttnn.to_torch(y), exact, pcc=0.9999)

@@ -171,15 +171,6 @@ PENALTIES = [
 ]
 
 
-def write_token_counts(penalties: TtPenalties, token_counts: list[TokenCounts]) -> None:
-    """token_counts: of each slot."""
-    tables = TokenTables(penalties.columns)
-    tables.update(dict(reversed([*enumerate(token_counts)])))
-    for table, device in ((tables.seen, penalties.seen), (tables.counts, penalties.counts)):
-        ttnn.copy_host_to_device_tensor(penalties.to_host(table), penalties.rows)
-        penalties.load(device)
-
-
 def test_penalties_of_prompt_tokens_and_of_sampled_tokens(sampled):
     """Logits and samples of each step equal the host's, bit for bit.
 
@@ -195,7 +186,11 @@ def test_penalties_of_prompt_tokens_and_of_sampled_tokens(sampled):
     token_counts = [
         TokenCounts(some(row * 9), some(row * 5) + (often if row % 8 == 4 else [])) for row in range(MAX_USERS)
     ]
-    write_token_counts(penalties, token_counts)
+    tables = TokenTables(penalties.columns)
+    tables.update(dict(reversed([*enumerate(token_counts)])))
+    for table, device in ((tables.seen, penalties.seen), (tables.counts, penalties.counts)):
+        ttnn.copy_host_to_device_tensor(penalties.to_host(table), penalties.rows)
+        penalties.load(device)
     controls = sampled.controls(samplings, noise_of(samplings))
     composer = ttnn.ConcatMeshToTensor(sampled.mesh_device, dim=3)
     base = 3 * torch.randn(MAX_USERS, sampled.vocab_size, generator=generator)

@@ -18,7 +18,6 @@ import ttnn
 from models.demos import qwen25_7b
 from models.demos.qwen25_7b.config import BFP8, DecoderConfig
 from models.demos.qwen25_7b.config.sampling import CANDIDATES
-from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.plans.blocks import table_width
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.reference.hf import random_weights
@@ -42,13 +41,6 @@ REQUESTS = (
     SAMPLED | dict(repetition_penalty=1.05, frequency_penalty=0.0),
     SAMPLED | dict(repetition_penalty=1.0, frequency_penalty=0.5),
 )
-
-
-def steps_of(replica: Replica) -> dict[str, Callable[[], None]]:
-    """A step by the kind of its tokens: launch and read; sampled tokens also need noise from the host."""
-    noise = torch.zeros(MAX_USERS, CANDIDATES)
-    greedy = lambda: (replica.launch_decode(), replica.read_tokens())
-    return {"greedy": greedy, "sampled": lambda: (replica.inputs.write_noise(noise), greedy())}
 
 
 def lines(step: Callable[[], None]) -> int:
@@ -118,9 +110,12 @@ def vllm_step(model: QwenForCausalLM, request: dict, length: int) -> Callable[[]
 
 @pytest.mark.skipif(not traces_available(), reason="slow dispatch has no traces")
 def test_a_traced_step_leaves_the_host_idle(replica_of, host_alone):
-    replica = replica_of(USERS, 128, BFP8, traced=True)
+    """Sampled tokens also need noise from the host."""
+    replica, noise = replica_of(USERS, 128, BFP8, traced=True), torch.zeros(MAX_USERS, CANDIDATES)
+    greedy = lambda: (replica.launch_decode(), replica.read_tokens())
+    steps = {"greedy": greedy, "sampled": lambda: (replica.inputs.write_noise(noise), greedy())}
     with host_alone():
-        executed = {name: lines(step) for name, step in steps_of(replica).items()}
+        executed = {name: lines(step) for name, step in steps.items()}
     assert all(0 < count <= LIMIT for count in executed.values()), executed
 
 

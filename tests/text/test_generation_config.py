@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import transformers
-from transformers import GenerationConfig
+from transformers import GenerationConfig, LogitsProcessorList, Qwen2Config, Qwen2ForCausalLM
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.sampling import TokenCounts
@@ -31,8 +31,6 @@ def read(place, **fields):
 
 def of_hugging_face(fields: dict, logits: torch.Tensor, seen: TokenCounts) -> torch.Tensor:
     """Return the probabilities [vocabulary] of generate's next token."""
-    from transformers import GenerationConfig, LogitsProcessorList, Qwen2Config, Qwen2ForCausalLM
-
     tiny = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1)
     tiny |= dict(num_attention_heads=1, num_key_value_heads=1)
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCABULARY, **tiny))

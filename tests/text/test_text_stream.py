@@ -15,11 +15,6 @@ TEXTS = {
 }
 
 
-@pytest.fixture
-def tokenizer(tokenizer):
-    return tokenizer.hf
-
-
 @pytest.fixture(params=VOCABULARIES)
 def published(request, vocabulary):
     return vocabulary(request.param).hf
@@ -93,10 +88,10 @@ def test_a_text_ends_before_its_first_stop_string_for_any_tokenization(published
 
 
 def test_a_possible_stop_string_is_held_back_until_it_is_decided(tokenizer):
-    ids = [tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "abcabd"]
-    given, _ = deltas(tokenizer, ids, ["abd"])
+    ids = [tokenizer.hf.encode(letter, add_special_tokens=False)[0] for letter in "abcabd"]
+    given, _ = deltas(tokenizer.hf, ids, ["abd"])
     assert given == ["", "", "abc", "", "", ""]
-    given, _ = deltas(tokenizer, ids[:2], ["abd"])
+    given, _ = deltas(tokenizer.hf, ids[:2], ["abd"])
     assert given == ["", "ab"], "nothing follows, so nothing is held back"
 
 
