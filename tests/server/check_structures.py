@@ -52,6 +52,7 @@ SCHEMAS = [
     {"allOf": [INTEGER, {"minimum": 3}]}, {"oneOf": [INTEGER, STRING]},
     {"oneOf": [INTEGER | {"minimum": 0}, INTEGER | {"maximum": 10}]}, {"if": INTEGER, "then": {"minimum": 3}},
     {"enum": [1, "a", None, {"b": 2}]}, {"const": {"properties": 1}}, {},
+    {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5},
     {"enum": [f"value {i}" for i in range(20_000)]},
     {"anyOf": [OBJECT | {"properties": {f"{k}": INTEGER for k in range(60)}, "required": [f"{n}"]} for n in range(60)]},
     {"$ref": "#/$defs/x"}, {"$ref": "#"}, {"$ref": "#/$defs/x", "minimum": 3, "$defs": {"x": INTEGER}},

@@ -111,6 +111,7 @@ def test_a_grammar_compiles_in_a_process_of_its_own(monkeypatch):
     monkeypatch.setattr(trials, "CPU_SECONDS", 1)
     here = os.getpid()
     assert check('{"maximum": 9223372036854775807, "const": "1234567890123456789"}') == [None]
+    assert check('{"exclusiveMinimum": 0, "maximum": 1.5}', '{"minimum": 0, "maximum": 0.5}') == [None, None]
     assert check("pass", f"assert os.getpid() != {here}") == [None, None]
     wanted = {
         "raise ValueError('line 1\\nline 2')": "line 1 line 2$",
@@ -121,6 +122,7 @@ def test_a_grammar_compiles_in_a_process_of_its_own(monkeypatch):
         "Backend.error = 'x' * 10**6": "x{300}$",
         "Backend.accepts = False": "no token fits",
         '{"const": [1234567890123456789]}': "llguidance rounds 1234567890123456789",
+        '{"items": {"exclusiveMinimum": 0, "maximum": 0.5}}': "llguidance does not exclude 0",
     }
     for refusal, words in zip(check(*wanted), wanted.values(), strict=True):
         assert re.match(f"structured output: {words}", f"{refusal}")

@@ -94,7 +94,7 @@ class GrammarTrials:
             return "" if whole else "a stop ends the answer where its grammar cannot end"
         if grammar.startswith("{"):
             with suppress(json.JSONDecodeError):
-                json.loads(grammar, parse_int=_check_integer)
+                json.loads(grammar, parse_int=_check_integer, object_hook=_check_bounds)
         compiled = self._backend.compile_grammar(kind, grammar)
         mask = self._backend.allocate_token_bitmask(1)
         for _ in range(2):
@@ -108,7 +108,17 @@ class GrammarTrials:
         return ""
 
 
-def _check_integer(digits: str) -> None:
+def _check_integer(digits: str) -> int:
     """ValueError for an integer of a schema that llguidance rounds. It reads float64, and writes at most 2**63 - 1."""
     if int(digits) not in (int(float(digits)), (1 << 63) - 1):
         raise ValueError(f"llguidance rounds {digits}: write it as a string")
+    return int(digits)
+
+
+def _check_bounds(schema: dict) -> None:
+    """ValueError for bounds between which llguidance takes 0 although it is excluded."""
+    excluded = [schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")]
+    bounds = [*excluded, schema.get("minimum"), schema.get("maximum")]
+    is_zero_out = any(type(bound) in (int, float) and bound == 0 for bound in excluded)
+    if is_zero_out and any(isinstance(bound, float) and 0 < abs(bound) < 1 for bound in bounds):
+        raise ValueError(f"llguidance does not exclude 0 between the bounds of {schema}")
