@@ -60,6 +60,7 @@ REFUSED = [
         ("web_search_preview", {}),
     )),
     (RESPONSES, {"tools": [{"type": "web_search"}]}, "web_search"),
+    (RESPONSES, {"text": {"verbosity": "low"}}, "text.verbosity"),
     *((RESPONSES, {"input": [{"type": kind, "id": "x"} | more]}, kind) for kind, more in (
         ("item_reference", {}), ("compaction", {"encrypted_content": "x"}),
         ("web_search_call", {"status": "completed", "action": {"type": "search", "query": "x"}}),

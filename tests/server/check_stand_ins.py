@@ -71,7 +71,7 @@ def batch(kind: type) -> "input_batch.InputBatch":
     made.__class__ = kind
     made.sampling.batch_update_builder = RowUpdates() if kind is Rows else BatchUpdateBuilder()
     params = SamplingParams(min_tokens=5, max_tokens=9)
-    params._all_stop_token_ids = {7}
+    params._all_stop_token_ids = {7, SIZES["vocab_size"]}
     for name, answer in (("first", []), ("second", [8, 9])):
         state = dict(req_id=name, prompt_token_ids=[4, 5, 6], output_token_ids=answer, sampling_params=params)
         made.add_request(input_batch.CachedRequestState(**state, **ROW), 0)
@@ -105,6 +105,7 @@ def checks() -> dict[str, object]:
         and '"EngineCore"' in inspect.getsource(core),
         f"the calls of Engine: {words(vllm_engine) - plugin or ''}": words(vllm_engine) <= plugin,
         "min_tokens of a row that was just freed": 0 in ours.min_tokens,
+        "an end token beyond the vocabulary": ours.min_tokens[0][2] == {7},
         "RowUpdates is needed": 0 not in theirs.min_tokens,
         "the prompt of a preempted request": ours.num_prompt_tokens[0] == 3 and ours.num_tokens[0] == 5,
         "Rows is needed": theirs.no_penalties and "no_penalties" in vars(Rows),

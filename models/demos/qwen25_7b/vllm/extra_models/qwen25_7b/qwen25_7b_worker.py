@@ -10,7 +10,7 @@ import signal
 import sys
 from ctypes import CDLL
 from multiprocessing.util import Finalize
-from typing import Any
+from typing import Any, Optional
 
 from vllm.config import set_current_vllm_config
 from vllm.v1.sample.logits_processor import BatchUpdateBuilder
@@ -35,7 +35,15 @@ class RowUpdates(BatchUpdateBuilder):
 
 
 class Rows(InputBatch):
-    """The plugin's batch. It gives vLLM's sampler the answers so far only beside a penalty; bad_words need them too."""
+    """The plugin's batch. It gives vLLM's sampler the answers so far only beside a penalty; bad_words need them too.
+
+    generation_config.json may name an end token beyond the vocabulary, where min_tokens would end the engine.
+    """
+
+    def add_request(self, request: Any, req_index: Optional[int] = None) -> None:
+        ends = request.sampling_params.all_stop_token_ids
+        ends -= {token for token in ends if token >= self.vocab_size}
+        super().add_request(request, req_index)
 
     @property
     def no_penalties(self) -> bool:
