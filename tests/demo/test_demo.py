@@ -20,11 +20,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = f"{REPOSITORY}/models/demos/qwen25_7b/demo/demo.py"
 BAD_WEIGHT = "model.layers.2.mlp.up_proj.weight"
 
-# Runs the demo several times, each after a shell command. One process imports everything once.
+# Runs a module's main several times, each after a shell command. One process imports everything once.
 RUNS = """
-import contextlib, io, json, subprocess, sys
+import contextlib, importlib, io, json, subprocess, sys
 from models.demos.qwen25_7b.cli.command import status_of
-from models.demos.qwen25_7b.demo import demo
 
 class Pieces(io.StringIO):
     flushes = 0
@@ -32,15 +31,12 @@ class Pieces(io.StringIO):
     def flush(self):
         self.flushes += 1
 
-def run(argv):
-    demo.main(["--backend", "golden", "--max-new-tokens", "8", *argv])
-
-results = []
-for before, argv in json.loads(sys.argv[1]):
+main, results = importlib.import_module(sys.argv[1]).main, []
+for before, argv in json.loads(sys.argv[2]):
     subprocess.run(before, shell=True, check=True)
     out, err = Pieces(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = status_of(lambda: run(argv))
+        status = status_of(lambda: main(argv))
     results.append([status, out.getvalue(), err.getvalue(), out.flushes])
 print()
 print(json.dumps(results))
@@ -74,7 +70,9 @@ def runs(tmp_path_factory) -> dict[str, tuple[int, str, str, int]]:
         "sampled": ("true", sampled),
         "speculate": ("true", ["--speculate", "4", "--no-cache"]),
     }
-    done = run_python("-c", RUNS, json.dumps(list(plan.values())), env=bare(work / "home"), cwd=work, timeout=900)
+    every = ["--backend", "golden", "--max-new-tokens", "8"]
+    words = "models.demos.qwen25_7b.demo.demo", json.dumps([(before, every + argv) for before, argv in plan.values()])
+    done = run_python("-c", RUNS, *words, env=bare(work / "home"), cwd=work, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     results = json.loads(done.stdout.splitlines()[-1].replace(f"{work}", ""))
     return dict(zip(plan, results, strict=True))

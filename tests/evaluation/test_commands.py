@@ -1,4 +1,4 @@
-"""Outputs and files of the commands. Refused inputs are in test_bad_inputs.py."""
+"""Outputs and files of the commands. Refused inputs are in tests/commands/test_refusals.py."""
 
 import json
 import os
@@ -11,28 +11,13 @@ from qwen25_7b_lab.evaluation.texts import HELD_OUT
 from safetensors.torch import load_file, save_file
 
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from tests.demo.test_demo import RUNS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FEW = ["--texts", "4", "--prompt-tokens", "20", "--steps", "12"]
 LATE = ["--recipes", "bfp8", "--texts", "2", "--steps", "8", "--text", f"{HELD_OUT}"]
 
 SUMS = (2, 3), (4, 6), (6, 7)  # a, and what the file says that a + 1 is
-
-# Runs commands one after the other in one process, and prints their outputs as JSON.
-MANY = """
-import contextlib, io, json, sys
-from models.demos.qwen25_7b.cli.command import status_of
-from qwen25_7b_lab.evaluation.__main__ import main
-
-results = []
-for argv in json.loads(sys.argv[1]):
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        status = status_of(lambda: main(argv))
-    results.append([status, out.getvalue()])
-print()
-print(json.dumps(results))
-"""
 
 
 def spoil(model: Path) -> None:
@@ -69,11 +54,12 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
         ],
     }
     environment = os.environ | {"PYTHONPATH": f"{REPOSITORY}"}
-    done = run_python("-c", MANY, json.dumps(list(commands.values())), cwd=place, env=environment, timeout=500)
+    words = "qwen25_7b_lab.evaluation.__main__", json.dumps([("true", argv) for argv in commands.values()])
+    done = run_python("-c", RUNS, *words, cwd=place, env=environment, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
     results = json.loads(done.stdout.splitlines()[-1])
-    assert all(status == 0 for status, _ in results), done.stderr[-3000:]
-    return place / "generated/evaluation", {name: out for name, (_, out) in zip(commands, results)}
+    assert all(status == 0 for status, *_ in results), results
+    return place / "generated/evaluation", {name: out for name, (_, out, *_) in zip(commands, results)}
 
 
 def rows(output: str) -> list[list[str]]:

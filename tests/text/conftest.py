@@ -29,10 +29,10 @@ def small(place: Path, **fields) -> ChatTokenizer:
     return ChatTokenizer(place, instruct=False)
 
 
-def mistral(place: Path, model: Path = V3, **fields) -> ChatTokenizer:
+def mistral(place: Path, model: Path = V3, model_type: str = "mistral", **fields) -> ChatTokenizer:
     """As Mistral-7B-v0.3, with tokenizer.model alone."""
     shutil.copy(model, place / "tokenizer.model")
-    (place / "config.json").write_text(json.dumps(dict(model_type="mistral")))
+    (place / "config.json").write_text(json.dumps(dict(model_type=model_type)))
     (place / "tokenizer_config.json").write_text(json.dumps(OF_MISTRAL | fields))
     return ChatTokenizer(place, instruct=False)
 

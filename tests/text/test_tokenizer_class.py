@@ -108,11 +108,10 @@ def test_a_real_vocabulary_of_byte_level(tmp_path):
 
 def test_llama_2s_older_form_keeps_a_first_space(tmp_path):
     """It has a normalizer and no pre-tokenizer, and transformers 5 replaces both."""
-    backend = mistral(tmp_path).hf.backend_tokenizer
+    backend = mistral(tmp_path, model_type="llama").hf.backend_tokenizer
     backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     backend.pre_tokenizer = None
     backend.save(f"{tmp_path / 'tokenizer.json'}")
-    (tmp_path / "config.json").write_text(json.dumps(dict(model_type="llama")))
     assert_ids_of(tmp_path / "tokenizer.json", load_tokenizer(tmp_path))
 
 
@@ -140,8 +139,7 @@ def sentencepiece_models(tmp_path_factory):
 def test_a_tokenizer_in_sentencepieces_file(tmp_path, sentencepiece_models, name, model_type, legacy):
     """tokenizer.model alone: spaces, indentation and ids are SentencePiece's."""
     file = sentencepiece_models[name]
-    mistral(tmp_path, file, **({} if legacy is None else dict(legacy=legacy)))
-    (tmp_path / "config.json").write_text(json.dumps(dict(model_type=model_type)))
+    mistral(tmp_path, file, model_type, **({} if legacy is None else dict(legacy=legacy)))
     own, hf = SentencePieceProcessor(model_file=f"{file}"), load_tokenizer(tmp_path)
     hf.save_pretrained(tmp_path / "for vLLM")
     assert AutoTokenizer.from_pretrained(tmp_path / "for vLLM")(TEXTS)["input_ids"] == hf(TEXTS)["input_ids"]
@@ -186,8 +184,7 @@ def test_a_line_where_a_class_would_replace_the_rules(model, name, rules):
 
 @pytest.mark.parametrize("legacy", [True, False])
 def test_a_line_where_a_class_would_replace_sentencepieces_rules(tmp_path, legacy):
-    mistral(tmp_path, legacy=legacy)
-    (tmp_path / "config.json").write_text(json.dumps(dict(model_type="llama")))
+    mistral(tmp_path, model_type="llama", legacy=legacy)
     own, theirs = SentencePieceProcessor(model_file=f"{V3}"), AutoTokenizer.from_pretrained(tmp_path)
     same = all(theirs.encode(text, add_special_tokens=False) == own.encode(text) for text in TEXTS)
     line = replaced_rules(tmp_path, load_tokenizer(tmp_path))
