@@ -11,7 +11,7 @@ from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.grids import Grid
 from models.demos.qwen25_7b.plans.machines import machine
 from models.demos.qwen25_7b.plans.model_table import Weight
-from models.demos.qwen25_7b.plans.slices import Projection, Table, TensorRange
+from models.demos.qwen25_7b.plans.slices import Projection, TensorRange
 from models.demos.qwen25_7b.tt import placement
 from models.demos.qwen25_7b.tt.placement import chip_of, place
 from models.demos.qwen25_7b.weights.model_weights import build_shard
@@ -47,13 +47,6 @@ def test_a_mesh_row_divides_a_weight(mesh_device, split_dim):
     topologies = [tensor.tensor_topology() for tensor in (ours, theirs)]
     assert str(topologies[0].placements()) == str(topologies[1].placements())
     assert list(topologies[0].distribution_shape()) == list(topologies[1].distribution_shape())
-
-
-def test_a_table_is_on_every_chip(mesh_device):
-    table = Weight((Table("w", (512, 256)),), tiled=False)
-    chips = of_chips(place(table, mesh_device, build))
-    assert len(chips) == mesh_device.get_num_devices()
-    assert all(chip.equal(TENSORS["w"][None, None]) for chip in chips)
 
 
 def test_a_single_slice_is_on_every_chip(mesh_device):
