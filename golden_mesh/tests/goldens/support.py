@@ -64,6 +64,10 @@ class Chips(Golden):
         how = dict(dtype=dtype or ttnn.bfloat16, layout=layout or TILE, memory_config=memory_config)
         return super().put(values, **how)
 
+    def semaphores(self, count: int) -> list:
+        """Semaphores of a collective, on cores that leave the last row free."""
+        return [ttnn.create_global_semaphore(self.device, cores(56), 0) for _ in range(count)]
+
     def put_input(self, value, **how) -> ttnn.Tensor:
         """Put an input of an example (see check)."""
         if isinstance(value, Put):
@@ -219,11 +223,6 @@ def cores(count: int, start: int = 0) -> ttnn.CoreRangeSet:
     grid = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(7, 7))})
     first = ttnn.CoreCoord(start % 8, start // 8)
     return ttnn.num_cores_to_corerangeset_in_subcoregrids(first, count, grid, row_wise=True)
-
-
-def semaphores(chips: Chips, count: int) -> list:
-    """Semaphores of a collective, on cores that leave the last row free."""
-    return [ttnn.create_global_semaphore(chips.device, cores(56), 0) for _ in range(count)]
 
 
 def sharded(layout: str, shape: tuple[int, int], count: int, start: int = 0) -> ttnn.MemoryConfig:

@@ -3,11 +3,12 @@
 tests/test_vectors.py compares the rounding with a chip's records.
 """
 
-import pytest
+from itertools import product
+
 import torch
 import ttnn
 
-from goldens.support import EXACT, assert_near, attention, bf16, examples, ints, semaphores
+from goldens.support import EXACT, assert_near, attention, bf16, examples, ints
 
 DIM, LATENT, VALUES = 64, 96, 64
 # Of attention's size: a chip rounds scores, weights and results to bfloat16 (0.004 to 0.006).
@@ -55,18 +56,6 @@ def heads(*counts: int, rows: int = 64, dim: int = DIM):
     return [(1, count, rows, dim) for count in counts]
 
 
-@pytest.mark.parametrize("counts", ((7, 1, 1), (4, 2, 2), (2, 2, 2)))
-@pytest.mark.parametrize("scale", (None, 0.3))
-@pytest.mark.parametrize("is_causal", (True, False))
-def test_prefill(chips, counts, scale, is_causal):
-    seen = within(64, 64, 64) if is_causal else None
-    chips.check(
-        lambda q, k, v: prefill(q, k, v, is_causal=is_causal, scale=scale),
-        lambda q, k, v: attention(q, k, v, seen, scale=scale),
-        *heads(*counts), error=ROUNDED,
-    )  # fmt: skip
-
-
 def mask():
     return bf16(1, 1, 64, 64)
 
@@ -103,6 +92,10 @@ EXAMPLES = {
     "prefill(x, y, z, is_causal=False, sliding_window_size=40)":
         ("attention(x, y, z, ago(96, 96).abs() <= 20)", *heads(2, 2, 2, rows=96)),
 }  # fmt: skip
+for causal, scale, counts in product((True, False), (None, 0.3), ((7, 1, 1), (4, 2, 2), (2, 2, 2))):
+    call = f"prefill(x, y, z, is_causal={causal}, scale={scale})  # {counts}"
+    seen = "within(64, 64, 64)" if causal else None
+    EXAMPLES[call] = f"attention(x, y, z, {seen}, scale={scale})", *heads(*counts), {"error": ROUNDED}
 for window in (1, 20, 32, 70, 500):
     call, want = f"sliding_window_size={window})", f"within({window}, 128, 128))"
     inputs = heads(4, 2, 2, rows=128)
@@ -179,7 +172,7 @@ def test_ring_joint_attention(chips, several_chips):
     y, joint_y, _ = ttnn.transformer.ring_joint_scaled_dot_product_attention(
         *parts, *map(chips.put, joint), persistent_output_buffer_k=chips.put(torch.zeros_like(k)),
         persistent_output_buffer_v=chips.put(torch.zeros_like(v)), joint_strategy="rear", logical_n=valid,
-        program_config=config, compute_kernel_config=EXACT, dim=2, multi_device_global_semaphore=semaphores(chips, 2),
+        program_config=config, compute_kernel_config=EXACT, dim=2, multi_device_global_semaphore=chips.semaphores(2),
         num_links=1, cluster_axis=1, mesh_device=chips.device, topology=ttnn.Topology.Linear,
         ccl_core_grid_offset=ttnn.CoreCoord(0, 6),
     )  # fmt: skip

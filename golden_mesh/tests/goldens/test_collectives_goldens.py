@@ -10,7 +10,7 @@ from golden_mesh.goldens.collectives import parts_of_sum
 from golden_mesh.mesh.memory import Slot
 from golden_mesh.mesh.steps import Step, memory, run
 from golden_mesh.registry import GOLDENS
-from goldens.support import ROW_MAJOR, assert_close, assert_same, semaphores, sharded
+from goldens.support import ROW_MAJOR, assert_close, assert_same, sharded
 
 E, LINE, RING = ttnn.experimental, ttnn.Topology.Linear, ttnn.Topology.Ring
 TILES, SQUARE = (1, 1, 32, 64), "a tile of rows and two of columns for each chip"
@@ -64,9 +64,9 @@ ADD, MAX = ttnn.ReduceType.Sum, ttnn.ReduceType.Max
 def call_of(chips, call: str, shape) -> tuple[list[torch.Tensor], object]:
     """Return (each chip's values of x, the result of the call)."""
     values = chips.draw(*((1, 1, 32 * chips.count, 64 * chips.count) if shape == SQUARE else shape))
-    two, three = semaphores(chips, 2), semaphores(chips, 3)
+    two, three = chips.semaphores(2), chips.semaphores(3)
     stages = dict(
-        num_links=1, barrier_semaphores=semaphores(chips, 2), rs_global_semaphores=three, ag_global_semaphores=two
+        num_links=1, barrier_semaphores=chips.semaphores(2), rs_global_semaphores=three, ag_global_semaphores=two
     )
     names = dict(x=chips.put(values), mesh=chips.device, count=chips.count, two=two, STAGES=stages)
     names |= dict(TWO={SEMAPHORES: two}, THREE={SEMAPHORES: three})
@@ -98,7 +98,7 @@ def test_all_reduce_async_through_a_buffer_that_was_never_written(chips):
     scratch = ttnn.empty(shape, ttnn.bfloat16, ttnn.TILE_LAYOUT, chips.device, wide)
     got = E.all_reduce_async(
         chips.put(x, memory_config=place), scratch, cluster_axis=1, mesh_device=chips.device,
-        multi_device_global_semaphore=semaphores(chips, 1)[0], memory_config=place, topology=LINE, num_links=1,
+        multi_device_global_semaphore=chips.semaphores(1)[0], memory_config=place, topology=LINE, num_links=1,
     )  # fmt: skip
     assert_close(got, sum(x), steps=chips.count - 1)
 

@@ -14,18 +14,7 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.matmul_blocks import Choice
 from golden_mesh.mesh.buffers import Chip
 from golden_mesh.registry import GOLDENS
-from goldens.support import (
-    EXACT,
-    ROW_MAJOR,
-    Put,
-    assert_close,
-    assert_same,
-    bf16,
-    dram_sharded,
-    examples,
-    semaphores,
-    sharded,
-)
+from goldens.support import EXACT, ROW_MAJOR, Put, assert_close, assert_same, bf16, dram_sharded, examples, sharded
 
 E, HOW = ttnn.experimental, dict(compute_kernel_config=EXACT)
 SILU = ttnn.UnaryWithParam(ttnn.UnaryOpType.SILU)
@@ -273,7 +262,7 @@ def test_matmul_reduce_scatter(chips, several_chips):
     )  # fmt: skip
     whole, got = E.matmul_reduce_scatter_async(
         *map(chips.put, (x, w, torch.zeros(1, 1, 128, columns), torch.zeros(1, 1, 128, 256))), dim=3,
-        multi_device_global_semaphore=semaphores(chips, 3), reduce_scatter_core_grid_offset=ttnn.CoreCoord(0, 4),
+        multi_device_global_semaphore=chips.semaphores(3), reduce_scatter_core_grid_offset=ttnn.CoreCoord(0, 4),
         topology=ttnn.Topology.Linear, num_links=1, program_config=program, **HOW,
     )  # fmt: skip
     products = [a @ b for a, b in zip(x, w)]

@@ -12,18 +12,8 @@ import torch
 from golden_mesh.arithmetic import approximations, engine, special, vector
 from golden_mesh.arithmetic.vector import in_bfloat16_dest, of_nan
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.activations import (
-    PLAIN,
-    STORING,
-    STRINGS,
-    WITH_NUMBERS,
-    activate,
-    beside_integers,
-    function,
-    functions,
-    stored,
-    wide,
-)
+from golden_mesh.goldens import activations
+from golden_mesh.goldens.activations import PLAIN, WITH_NUMBERS, beside_integers, function, functions, stored, wide
 from golden_mesh.hazards.values import note_special
 from golden_mesh.registry import golden, golden_table
 from golden_mesh.versions import library_golden
@@ -33,7 +23,7 @@ _UNARY = (
     "log_sigmoid logical_not ltz mish neg nez reciprocal relu relu6 rsqrt sigmoid sigmoid_accurate sign silu sin sqrt "
     "square swish tan tanh"
 ).split()
-_TYPES = STRINGS | {"log_sigmoid": "LOGSIGMOID", "sigmoid_accurate": "SIGMOID"}  # else the name in capitals
+_TYPES = activations.STRINGS | {"log_sigmoid": "LOGSIGMOID", "sigmoid_accurate": "SIGMOID"}  # else the name in capitals
 
 
 def _unary(name: str) -> Callable:
@@ -95,14 +85,6 @@ def clamp(input_tensor, min, max=None):
     return clamped if tensors else stored(clamped, input_tensor)
 
 
-@golden("ttnn.unary_chain")
-def unary_chain(input_tensor, ops_chain):
-    x = input_tensor
-    for step in ops_chain:
-        x = activate(x, step)
-    return x
-
-
 # ttnn's own golden functions, with the ops' parameters.
 _PLAIN = (
     "asinh atan cbrt celu cosh deg2rad digamma elu erfc erfinv fill frac hardmish hardshrink isfinite isinf isnan "
@@ -117,7 +99,7 @@ def _compute(function: Callable, x: torch.Tensor, *args, name: str = "", **kwarg
     if kernel is not None and x.is_floating_point():
         return kernel(x) if x.dtype == torch.bfloat16 else kernel(x).where(~x.isnan(), of_nan(name.upper(), wide=True))
     result = function(x.double(), *args, **kwargs)
-    if name.upper() in STORING:
+    if name.upper() in activations.STORING:
         return stored(result.float(), x) if x.is_floating_point() else result
     return as_dest(result.float(), x) if x.is_floating_point() and result.is_floating_point() else result
 
@@ -227,6 +209,7 @@ _ROWS = {
         approximations.softplus(input_tensor, beta, threshold), input_tensor
     ),
     "ttnn.tanhshrink": lambda input_tensor: _compute(_tanhshrink, input_tensor),
+    "ttnn.unary_chain": lambda input_tensor, ops_chain: activations.activate_all(input_tensor, ops_chain),
 }
 golden_table(_ROWS)
 
