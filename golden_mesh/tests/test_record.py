@@ -243,26 +243,19 @@ def test_files_are_replaced_by_their_own_kind_and_whole(tmp_path):
     torch.save(RECORD | {"system": "N150"}, record)
     torch.save({"model.weight": torch.ones(3)}, tmp_path / "weights.pt")
     (tmp_path / "empty").touch()
-    for name in (record, tmp_path / "new.pt", tmp_path / "empty"):
-        assert parse(["record", "--to", f"{name}", "-c", "0"]).to == name
-    for name in ("weights.pt", Path(__file__).name):
-        with pytest.raises(GoldenMeshError, match=f"--to .*{name}: the file exists"):
-            parse(
-                ["record", "--to", f"{tmp_path if name == 'weights.pt' else Path(__file__).parent}/{name}", "-c", "0"]
-            )
-    tests = tmp_path / "test_ops.py"
-    tests.write_bytes(signed(b'"""The distinct operations of x.'))
-    assert (
-        parse(["cases", "--to", f"{tests}", "-c", "0"]).to == tests and signed(tests.read_bytes()) == tests.read_bytes()
-    )
-    for edited in (
-        tests.read_bytes() + b"# mine\n",
-        b"# mine\n" + tests.read_bytes(),
-        b'"""The distinct operations of x.',
-    ):
+    target = lambda command, path: parse([command, "--to", f"{path}", "-c", "0"]).to  # noqa: E731
+    for path in (record, tmp_path / "new.pt", tmp_path / "empty"):
+        assert target("record", path) == path
+    for path in (tmp_path / "weights.pt", Path(__file__)):
+        with pytest.raises(GoldenMeshError, match=f"--to .*{path.name}: the file exists"):
+            target("record", path)
+    tests, text = tmp_path / "test_ops.py", b'"""The distinct operations of x.'
+    tests.write_bytes(signed(text))
+    assert target("cases", tests) == tests and signed(tests.read_bytes()) == tests.read_bytes()
+    for edited in (tests.read_bytes() + b"# mine\n", b"# mine\n" + tests.read_bytes(), text):
         tests.write_bytes(edited)
         with pytest.raises(GoldenMeshError, match="--to .*test_ops.py: the file exists"):
-            parse(["cases", "--to", f"{tests}", "-c", "0"])
+            target("cases", tests)
     before = record.read_bytes()
     with pytest.raises(GoldenMeshError, match="ops.pt cannot be written: No space left on device"):
         write_whole(record, lambda part: Path("/dev/full").write_text("x"))

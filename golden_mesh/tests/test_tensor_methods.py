@@ -8,6 +8,7 @@ import ttnn
 
 import golden_mesh
 from golden_mesh.errors import GoldenError
+from goldens import support
 
 BF16, TILES, ROWS = ttnn.bfloat16, ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT
 
@@ -21,13 +22,7 @@ def parts(golden):
 
 def sharded(layout: str = "WIDTH", buffer: str = "L1"):
     """Two shards of a [1, 1, 32, 64]."""
-    cores = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(1, 0))})
-    shape = (32, 32) if layout == "WIDTH" else (32, 64)
-    return ttnn.MemoryConfig(
-        getattr(ttnn.TensorMemoryLayout, f"{layout}_SHARDED"),
-        getattr(ttnn.BufferType, buffer),
-        ttnn.ShardSpec(cores, shape, ttnn.ShardOrientation.ROW_MAJOR),
-    )
+    return support.sharded(layout, (32, 32) if layout == "WIDTH" else (32, 64), 2, buffer=buffer)
 
 
 @pytest.mark.parametrize("dim", [0, 3])

@@ -7,6 +7,8 @@ import torch
 import ttnn
 
 from golden_mesh.errors import GoldenError
+from golden_mesh.mesh import dispatch
+from goldens.support import dram_sharded, sharded
 
 SHAPES = [(1, 1, 32, 32), (3, 5, 7), (1, 33), (5,), (2, 1, 70, 130), (1, 1, 1, 1)]
 EXACT = ("float32", "uint32", "int32", "uint16")
@@ -70,27 +72,14 @@ def test_a_later_change_on_the_host_does_not_change_a_transfer(golden, layout):
     assert golden.holds(tensor, 1)
 
 
-@pytest.mark.parametrize("sharded", [False, True])
-def test_a_cache_file_serves_the_second_start(golden, tmp_path, sharded):
-    config = ttnn.DRAM_MEMORY_CONFIG
-    if sharded:
-        from goldens.support import cores
-
-        spec = ttnn.ShardSpec(cores(2), (64, 32), ttnn.ShardOrientation.ROW_MAJOR)
-        width = ttnn.TensorMemoryLayout.WIDTH_SHARDED
-        config = ttnn.MemoryConfig(width, ttnn.BufferType.DRAM, spec)
-
-    def load(source):
-        return ttnn.as_tensor(
-            source, dtype=ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT, device=golden.device,
-            cache_file_name=tmp_path / "weight",
-            memory_config=config, mesh_mapper=ttnn.ShardTensorToMesh(golden.device, dim=3),
-        )  # fmt: skip
-
+@pytest.mark.parametrize("config", [ttnn.DRAM_MEMORY_CONFIG, sharded("WIDTH", (64, 32), 2, buffer="DRAM")])
+def test_a_cache_file_serves_the_second_start(golden, tmp_path, config):
+    how = dict(device=golden.device, layout=ttnn.TILE_LAYOUT, memory_config=config, cache_file_name=tmp_path / "weight")
+    how |= dict(dtype=ttnn.bfloat8_b, mesh_mapper=ttnn.ShardTensorToMesh(golden.device, dim=3))
     source = torch.randn(1, 1, 64, 64 * golden.chips, generator=torch.Generator().manual_seed(0))
-    first = golden.get(load(source))
+    first = golden.get(ttnn.as_tensor(source, **how))
     assert len(list(tmp_path.iterdir())) == 1
-    second = load(torch.zeros_like(source))  # the file is there, so these values are ignored
+    second = ttnn.as_tensor(torch.zeros_like(source), **how)  # the file is there, so these values are ignored
     assert golden.holds(second, first) and second.memory_config() == config
     for chip, shard in enumerate(source.chunk(golden.chips, dim=3)):
         assert (first[chip] - shard).abs().max() < 0.05
@@ -129,8 +118,6 @@ def test_both_dims_of_a_mesh(run_as):
 
 def test_a_dram_sharded_matmul_refuses_an_interleaved_bias(golden):
     """The library accepts the call, and a Wormhole gives wrong values. The bias must be sharded like the weight."""
-    from goldens.support import dram_sharded, sharded
-
     x = golden.full(1, 1, 1, 32, 128, memory_config=sharded("WIDTH", (32, 32), 4))
     weight = golden.full(1, 1, 1, 128, 768, memory_config=dram_sharded(golden.device, 128, 768))
     program = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
@@ -168,8 +155,6 @@ def test_tensors_in_the_wrong_place_are_refused(golden):
 
 def test_a_thread_that_makes_host_tensors_hides_no_other_threads_call(golden, monkeypatch):
     """A loader packs weights ahead while the main thread sends and computes."""
-    from golden_mesh.mesh import dispatch
-
     packing, go_on = threading.Event(), threading.Event()
 
     def slow(real, *args, **kwargs):

@@ -5,6 +5,7 @@ import torch
 import ttnn
 
 from golden_mesh.errors import GoldenError
+from goldens.support import sharded
 
 SHAPE = (1, 1, 32, 64)
 
@@ -117,8 +118,6 @@ def test_unknown_rows_in_a_known_cache_are_known_again_when_they_are_written(gol
 
 
 def test_rows_written_at_unknown_positions_leave_the_cache_unknown(golden, empty):
-    from goldens.support import sharded
-
     cache, rows = golden.full(5, 32, 1, 64, 32), golden.full(6, 1, 32, 1, 32)
     rows = ttnn.to_memory_config(rows, sharded("HEIGHT", (32, 32), 32))
     positions = empty(32, dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT)

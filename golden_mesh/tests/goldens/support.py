@@ -225,13 +225,11 @@ def cores(count: int, start: int = 0) -> ttnn.CoreRangeSet:
     return ttnn.num_cores_to_corerangeset_in_subcoregrids(first, count, grid, row_wise=True)
 
 
-def sharded(layout: str, shape: tuple[int, int], count: int, start: int = 0) -> ttnn.MemoryConfig:
-    """L1, layout "HEIGHT" or "WIDTH", shards of `shape` on `count` cores."""
-    return ttnn.MemoryConfig(
-        getattr(ttnn.TensorMemoryLayout, f"{layout}_SHARDED"),
-        ttnn.BufferType.L1,
-        ttnn.ShardSpec(cores(count, start), shape, ttnn.ShardOrientation.ROW_MAJOR),
-    )
+def sharded(layout: str, shape: tuple[int, int], count: int, start: int = 0, buffer="L1") -> ttnn.MemoryConfig:
+    """Layout "HEIGHT" or "WIDTH", shards of `shape` on `count` cores."""
+    spec = ttnn.ShardSpec(cores(count, start), shape, ttnn.ShardOrientation.ROW_MAJOR)
+    layout = getattr(ttnn.TensorMemoryLayout, f"{layout}_SHARDED")
+    return ttnn.MemoryConfig(layout, getattr(ttnn.BufferType, buffer), spec)
 
 
 def block_sharded(shape: tuple[int, int], columns: int, rows: int, by="ROW_MAJOR") -> ttnn.MemoryConfig:
