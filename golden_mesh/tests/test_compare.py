@@ -81,9 +81,7 @@ def narrow_cache(golden):
     ttnn.add(rows, rows)
 
 
-FAULTS = {
-    lofi: "fidelity", four_bits: "weight", narrow_norm: "dest", approximate_exp: "exp", narrow_cache: "cache"
-}  # fmt: skip
+FAULTS = {lofi: "fidelity", four_bits: "weight", narrow_norm: "dest", approximate_exp: "exp", narrow_cache: "cache"}
 
 
 def marked(mark: str) -> int:

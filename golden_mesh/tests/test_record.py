@@ -280,7 +280,7 @@ def test_places_of_equal_values_are_equal(mesh_device):
     "value",
     [None, True, 3, 0.5, "silu", [1, (2.0, "x")], ttnn.CoreCoord(3, 2), CORES, SET, ttnn.Topology.Ring, MEMORY, MATMUL],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_every_kind_of_argument_comes_back(value):
     back = from_plain(to_plain(value, lambda _: None))
     assert type(back) is type(value) and (back == value or repr(back) == repr(value))

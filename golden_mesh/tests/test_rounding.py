@@ -71,9 +71,7 @@ VALUES = {
     "NaNs with payloads": torch.stack([floats(NANS), torch.zeros(7)], 1),
 }
 # Biased exponents: around one; of attention scores to activations; near the ends of float32; all of them.
-for ends in (
-    (120, 130), (100, 140), (0, 0), (0, 1), (0, 8), (1, 30), (22, 26), (240, 254), (240, 255), (0, 255),
-):  # fmt: skip
+for ends in ((120, 130), (100, 140), (0, 0), (0, 1), (0, 8), (1, 30), (22, 26), (240, 254), (240, 255), (0, 255)):
     VALUES[f"exponents {ends}"] = random_floats(1, (256, 96), ends)
 for shape in ((), (1,), (5,), (0,), (3, 0), (2, 3, 17), (1, 1, 32, 100), (33, 47)):
     VALUES[f"shape {shape}"] = torch.randn(shape)

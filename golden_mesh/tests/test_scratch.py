@@ -86,7 +86,7 @@ def refuse(number: int):
         ("tempfile", "mkdtemp", refuse(errno.EACCES), r"Permission denied \(/there/golden-mesh-x\)"),
         ("tempfile", "mkdtemp", refuse(errno.EROFS), "Read-only file system"),
     ],
-)  # fmt: skip
+)
 def test_a_folder_that_cannot_be_written_is_one_line(temporary, monkeypatch, owner, name, function, message):
     monkeypatch.setattr(getattr(scratch, owner), name, function)
     start = "^the golden mesh cannot write its temporary files: .*"

@@ -103,7 +103,7 @@ print(device.compute_with_storage_grid_size(), ttnn.silu(x).memory_config().shar
         ("tt_metal/hw", "looked for runtime/hw in .*install ttnn"),
         ("tt_metal/hw runtime/hw tt_metal/soc_descriptors", "looked for the 8x7 grid.*install ttnn"),
     ],
-)  # fmt: skip
+)
 def test_no_ttnn_or_one_with_other_folders_or_chip_descriptions(tmp_path, monkeypatch, folders, message):
     package, spec = tmp_path / "ttnn", None
     if folders is not None:

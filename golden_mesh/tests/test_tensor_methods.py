@@ -123,7 +123,7 @@ PLAIN_TILES = [(tile, False) for tile in ((16, 32), (32, 16), (16, 16))]
     [("bfloat16", tile) for tile in PLAIN_TILES]
     + [("bfloat8_b", tile) for tile in (*PLAIN_TILES, ((32, 32), True))]
     + [("bfloat4_b", ((32, 32), True))],
-)  # fmt: skip
+)
 def test_another_tile_is_kept_and_block_floats_are_rounded_once(golden, dtype, tile):
     """The blocks of transposed tiles run down the columns."""
     tile = ttnn.Tile(tile[0], transpose_tile=tile[1])

@@ -164,7 +164,7 @@ REFUSED = {
     "begin_trace_capture": lambda golden, x: ttnn.begin_trace_capture(golden.device, cq_id=0),
     "execute_trace": lambda golden, x: ttnn.execute_trace(golden.device, 0, cq_id=0),
     "a new program, softplus": lambda golden, x: ttnn.softplus(ttnn.reshape(x, (1, 1, 16, 64))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", REFUSED)

@@ -45,7 +45,7 @@ MAPPERS = {
     "shards": lambda mesh, whole: (ttnn.ShardTensorToMesh(mesh, dim=2), list(whole.chunk(mesh.get_num_devices(), 2))),
     "replicas": lambda mesh, whole: (ttnn.ReplicateTensorToMesh(mesh), whole),
     "unmapped": lambda mesh, whole: (None, whole),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MAPPERS)

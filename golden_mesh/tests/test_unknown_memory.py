@@ -30,7 +30,7 @@ READS = {
     "cpu": lambda golden: lambda x: x.cpu(),
     "repr": lambda golden: repr,
     "copy": lambda golden: lambda x: ttnn.copy_device_to_host_tensor(x, golden.host(torch.zeros(SHAPE))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("how", READS)

@@ -133,7 +133,7 @@ CALLS = {
     "matmul.": matmul,
     "sdpa_prefill.": attend_prompt,
     "sdpa_decode.": attend_cache,
-}  # fmt: skip
+}
 # Error and gain by record: the first pattern counts, and None is to the bit. A bfloat16 dest rounds every sum dozens of
 # times. All later sums keep the difference of one rounding, so only the gain has a tight bound.
 BOUNDS = {

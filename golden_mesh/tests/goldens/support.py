@@ -76,8 +76,8 @@ class Chips(Golden):
         return self.put(self.draw(*value) if isinstance(value, tuple) else value, **how)
 
     def check(
-        self, call, want, *inputs, error=None, steps=1, to=None, special=False, in_place=False, names=None, **how,
-    ):  # fmt: skip
+        self, call, want, *inputs, error=None, steps=1, to=None, special=False, in_place=False, names=None, **how
+    ):
         """Assert that `call` of tensors is `want` of each chip's values, and changes no tensor.
 
         - call: a function, or an expression of x, y, z ... and of `names`.

@@ -124,7 +124,7 @@ EXPLICIT = {
         Put(torch.zeros(64, 64), layout=ROW_MAJOR),
         (1, 1, 64, 64),
     ),
-}  # fmt: skip
+}
 test_explicit = examples(EXPLICIT, globals(), error=ERROR)
 
 

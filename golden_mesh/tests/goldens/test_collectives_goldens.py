@@ -57,7 +57,7 @@ SUMS = {
     "E.reduce_scatter_minimal_async(x, dim=3, topology=LINE, **THREE)": (parts, SQUARE),
     "E.all_reduce_async(x, cluster_axis=1, mesh_device=mesh, math_op=ADD, **STAGES)": (sum, SQUARE),
     "E.all_reduce_async(x, num_devices=count, math_op=ADD, **STAGES)": (sum, SQUARE),
-}  # fmt: skip
+}
 ADD, MAX = ttnn.ReduceType.Sum, ttnn.ReduceType.Max
 
 

@@ -225,7 +225,7 @@ FLOAT32 = {
     "ttnn.lerp(x, y, 1.0)": ("y", TILES, TILES),
     "ttnn.polyval(x, [3.0, 0.0, -2.0, 0.5])": ("3 * x**3 - 2 * x + 0.5", TILES),
     "ttnn.multiply(x, 0.1)": ("x * torch.tensor(0.1).double()", TILES),  # a number is whole
-}  # fmt: skip
+}
 for loss in ("l1_loss", "mse_loss"):
     for how in ("NONE", "SUM", "MEAN"):
         call = f"ttnn.{loss}(x, y, reduction=ttnn.LossReductionMode.{how})"
@@ -339,7 +339,7 @@ MAMBA = {
     # A bfloat16 dest rounds after each fidelity phase that adds bits.
     "E.repeat_and_interleave_eltwise_mul(x, y)": ("interleaved(x, y)", A, B, {"steps": 3}),
     "E.hc_sum_reduce(x)": ("x.unflatten(-1, (5120, 32)).sum(-1)", LONG, {"error": 3e-3}),
-}  # fmt: skip
+}
 test_mamba = examples(MAMBA, globals())
 
 

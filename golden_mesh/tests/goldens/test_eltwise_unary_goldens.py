@@ -249,7 +249,7 @@ OTHERS = {
     ),
     "ttnn.logical_not_(x)": ("((x == 0) & ~x.signbit()).double()", finite, {"in_place": True}),
     "ttnn.logical_not(x, output_tensor=ttnn.zeros_like(x))": ("((x == 0) & ~x.signbit()).double()", finite),
-}  # fmt: skip
+}
 test_others = examples(OTHERS, globals(), special=True)
 
 NUMBERS = [0, 1, -1, 2**31 - 1, -(2**31), 5, -7, 1 << 20]

@@ -311,7 +311,7 @@ MEETS = {  # call -> the hazard that it meets
     "binary('add', (1, 1, 1, 1, 1), (1, 3, 1, 1, 1))": None,
     "binary('add', (2, 3, 1, 1, 1), (2, 3, 2, 1, 1))": None,
     "binary('add', (1, 1, 1, 1), (2, 1, 1, 1))": None,
-}  # fmt: skip
+}
 
 
 def test_a_warning_shows_the_programs_line(chips):

@@ -67,7 +67,7 @@ EXAMPLES = {
     # A Wormhole computes floor(x + 0.5), as ttnn's own golden function does.
     "ttnn.typecast(x, ttnn.uint16)": ("torch.tensor([0, 0, 1, 3, 4]).reshape(x.shape)", FRACTIONS),
     "ttnn.typecast(x, dtype=ttnn.bfloat16)": ("x", Put((1, 1, 32, 64), ttnn.bfloat4_b)),
-}  # fmt: skip
+}
 
 
 THROUGH_DEST = (

@@ -117,7 +117,7 @@ SAMPLED = "last(F.grid_sample(first(x), y.view(1, 3, 4, 2), align_corners=False)
 SEVERAL_PLACES = {  # of a grid lie side by side
     "ttnn.grid_sample(x, y, batch_output_channels=False)": (SAMPLED, (1, 6, 6, 32), GRID),
     "ttnn.grid_sample(x, y, batch_output_channels=True)": (f"{SAMPLED}.reshape(1, 3, 2, 64)", (1, 6, 6, 32), GRID),
-}  # fmt: skip
+}
 test_several_places = examples(SEVERAL_PLACES, globals(), layout=ROW_MAJOR, steps=2)
 
 

@@ -202,7 +202,7 @@ LAST = 2**31 - 1
 COUNTS = {
     "ttnn.plus_one(x)": ("x + 1", ints([0, 5, -1, 127])),
     "ttnn.plus_one(x, skip_negative_entries=True)": ("torch.tensor([1, 6, -1, LAST])", ints([0, 5, -1, LAST])),
-}  # fmt: skip
+}
 test_plus_one_counts_up = examples(COUNTS, globals(), error=0, in_place=True)
 
 

@@ -72,8 +72,8 @@ IN_TILES = {
         "torch.stack([row[i] for row, i in zip(x[0, 0], y[0, 0])])[None, None]",
         Put(numbers(1 << 20, 1, 1, 32, 96), ttnn.uint32),
         Put(numbers(96, 1, 1, 32, 32), ttnn.uint16),
-    ),
-}  # fmt: skip
+    )
+}
 for diagonal in (0, -3, 40):
     IN_TILES[f"ttnn.tril(x, diagonal={diagonal})"] = f"lower(x, {diagonal})", with_infinities
     IN_TILES[f"ttnn.triu(x, diagonal={diagonal})"] = f"upper(x, {diagonal})", with_infinities

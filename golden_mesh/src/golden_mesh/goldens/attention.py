@@ -154,9 +154,9 @@ class Attention:
         self.scale = dim**-0.5 if scale is None else scale
         self.in_float32 = self.kernel.wide and not joint  # what lies in L1
         self.packed = engine.to_bfloat16 if self.kernel.wide and joint else lambda x: x
-        self.queries, self.keys = (CHUNK, CHUNK) if program_config is None else (
-            program_config.q_chunk_size, program_config.k_chunk_size
-        )  # fmt: skip
+        self.queries, self.keys = (
+            (CHUNK, CHUNK) if program_config is None else (program_config.q_chunk_size, program_config.k_chunk_size)
+        )
 
     def __call__(self, q, k, v, *, start: int | None, mask=None, windows=None, sliding=None, sink=None) -> torch.Tensor:
         """start: position of the first query among the keys; None: every query sees every key.

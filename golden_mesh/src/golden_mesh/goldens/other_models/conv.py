@@ -125,7 +125,7 @@ def _weights_dtype(conv_config, dtype: ttnn.DataType) -> ttnn.DataType:
 
 def _weight(
     value, dtypes, conv_config, in_channels: int, out_channels: int, kernel_size, groups: int, mirror=None
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """[kh * kw * in, out] of a weight [out, in / groups, kh, kw], or of one that is prepared.
 
     mirror: of a transposed convolution, whose weight is [in, out / groups, kh, kw]. False: it is mirrored already.
