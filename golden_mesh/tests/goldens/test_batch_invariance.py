@@ -70,14 +70,14 @@ def test_norms_and_softmax(chips, config, name):
     check_rows(chips, torch.randn(1, 1, ROWS, 224), op)
 
 
-NAMES = ("silu", "gelu", "sigmoid", "exp", "tanh", "mish", "exp2", "rsqrt")
+NAMES = "silu gelu sigmoid exp tanh mish exp2 rsqrt acosh cbrt erfc sinh softsign tanhshrink digamma".split()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_functions_of_elements(chips, name):
     """The width is no multiple of the processor's vector length."""
     x = torch.randn(1, 1, ROWS, 45) * 3
-    check_rows(chips, x.abs() + 0.01 if name == "rsqrt" else x, lambda t: getattr(ttnn, name)(t))
+    check_rows(chips, x.abs() + 1 if name in ("acosh", "digamma", "rsqrt") else x, getattr(ttnn, name))
 
 
 SAMPLING = {
