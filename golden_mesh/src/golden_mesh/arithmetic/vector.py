@@ -136,26 +136,21 @@ def parabolic_exp(x: torch.Tensor) -> torch.Tensor:
     return torch.where(whole == -127, 0, torch.ldexp(_polynomial(rest, _PARABOLA), whole))
 
 
-def _reciprocal(x: torch.Tensor) -> torch.Tensor:
-    """1 / x of x >= 1: a parabola of the mantissa and one step of Newton's method."""
+def _reciprocal(x: torch.Tensor, steps: int = 1) -> torch.Tensor:
+    """1 / x of x >= 1: a parabola of the mantissa and steps of Newton's method."""
     bits = x.view(torch.int32)
     mantissa = ((bits & _FRACTION) | (127 << 23)).view(torch.float32)
     scale = (~bits & _EXPONENT).view(torch.float32) * 0.5
     square, linear, constant = _RECIPROCAL
     guess = _multiply_add(_multiply_add(-mantissa, square, linear), -mantissa, constant)
-    rest = _multiply_add(-mantissa, guess, 1.0)
-    return _multiply_add(guess, rest, guess) * scale
+    for _ in range(steps):
+        guess = _multiply_add(guess, _multiply_add(-mantissa, guess, 1.0), guess)
+    return guess * scale
 
 
 def inverse_of(x: torch.Tensor) -> torch.Tensor:
-    """1 / x of float32: `_reciprocal` with a second step. NaN counts as infinity."""
-    size = x.abs()
-    bits = size.view(torch.int32)
-    mantissa = ((bits & _FRACTION) | (127 << 23)).view(torch.float32)
-    guess = _reciprocal(mantissa)
-    guess = _multiply_add(guess, _multiply_add(-mantissa, guess, 1.0), guess)
-    scale = (~bits & _EXPONENT).view(torch.float32) * 0.5
-    return torch.copysign(special.flushed(guess * scale), x)
+    """1 / x of float32. NaN counts as infinity."""
+    return torch.copysign(special.flushed(_reciprocal(x.abs(), steps=2)), x)
 
 
 def inverse(x: torch.Tensor, approximate: bool) -> torch.Tensor:

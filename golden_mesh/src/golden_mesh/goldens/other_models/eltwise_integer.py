@@ -26,14 +26,9 @@ def _shifted(shift: Callable, x: torch.Tensor, places: torch.Tensor) -> torch.Te
     return torch.where(valid, shift(x.long(), torch.where(valid, places, 0).long()), 0)
 
 
-def _to_int32(x: torch.Tensor) -> torch.Tensor:
-    """The lower 32 bits of an int64, read as an int32."""
-    return ((x & _CUT) ^ (1 << (BITS - 1))) - (1 << (BITS - 1))
-
-
 def left_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     shifted = _shifted(torch.bitwise_left_shift, x, places)
-    return _to_int32(shifted).int() if x.dtype == torch.int32 else shifted
+    return shifted.int() if x.dtype == torch.int32 else shifted  # wraps round
 
 
 def arithmetic_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
@@ -43,7 +38,7 @@ def arithmetic_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tenso
 
 def logical_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """A right shift that fills with zeros, also for a negative number."""
-    return _to_int32(_shifted(torch.bitwise_right_shift, x.long() & _CUT, places)).to(x.dtype)
+    return _shifted(torch.bitwise_right_shift, x.long() & _CUT, places).int().to(x.dtype)
 
 
 _ROWS = {
