@@ -121,12 +121,8 @@ def softplus(x: torch.Tensor, beta: float = 1.0, threshold: float = 20.0) -> tor
     return torch.where(scaled > threshold, x.float(), (scaled.clamp(min=0) + rest) * (1 / beta))
 
 
-def gelu(x: torch.Tensor, narrow: bool) -> torch.Tensor:
+def gelu_narrow(x: torch.Tensor) -> torch.Tensor:
     """0 below -5.54. Above it multiples of x * 2**-25, as torch.erf's float32 form gives."""
-    return _gelu_narrow(x) if narrow else _gelu(x)
-
-
-def _gelu_narrow(x: torch.Tensor) -> torch.Tensor:
     square = x * x
     tail = torch.exp(square * -0.5) * _polynomial(x, _GELU_OF_EXP)
     tail = x * ((tail + _GRID) - _GRID)
@@ -135,7 +131,8 @@ def _gelu_narrow(x: torch.Tensor) -> torch.Tensor:
     return result.masked_fill(x <= _GELU_ZERO, 0)
 
 
-def _gelu(x: torch.Tensor) -> torch.Tensor:
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    """As `gelu_narrow`, of a float32 tensor."""
     scaled = (x * constant(math.sqrt(0.5))).clamp(max=10)
     square = scaled * scaled
     erf = (scaled * _polynomial(square, _ERF[0]) * (1 / _polynomial(square, _ERF[1]))).clamp_(-1, 1)

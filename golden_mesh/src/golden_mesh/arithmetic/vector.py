@@ -261,7 +261,7 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ERFINV": lambda x: keep(_infinite(approximations.erfinv(x), x), BFLOAT16),
     "EXP": lambda x: short_exp(x, _CONSTANT_OF_EXP),
     "FAST_EXP": lambda x: keep(fast_exp(x), BFLOAT16),
-    "GELU": lambda x: approximations.gelu(x, narrow=True),
+    "GELU": approximations.gelu_narrow,
     "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
     "HARDSIGMOID": _cut(F.hardsigmoid),
     "HARDSWISH": _hardswish,

@@ -75,7 +75,7 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "FAST_EXP": lambda x: _nan_beyond(fast_exp(x)),
     "EQZ": lambda x: _magnitude(x) == 0,
     "EXP2": lambda x: torch.exp(x.double() * math.log(2)).float(),
-    "GELU": in_float32(_gelu)(lambda x: approximations.gelu(x, narrow=False)),
+    "GELU": in_float32(_gelu)(approximations.gelu),
     "GELU_TABLE": gelu_by_table,
     "GELU_TANH": _gelu_by_tanh,
     "GEZ": lambda x: _magnitude(x) >= 0,
