@@ -49,15 +49,16 @@ def _padded(x: torch.Tensor, edges: tuple[int, int, int, int], conv_config) -> t
     return F.pad(x.permute(0, 3, 1, 2), edges, mode="replicate").permute(0, 2, 3, 1)
 
 
+def dense(weight: torch.Tensor, groups: int) -> torch.Tensor:
+    """[out, in / groups, *kernel] -> [out, in, *kernel], with zeros between the groups."""
+    inputs, outer = weight.shape[1], (0, 0) * (weight.dim() - 2)
+    edges = [outer + (at * inputs, (groups - 1 - at) * inputs) for at in range(groups)]
+    return torch.cat([F.pad(part, edge) for part, edge in zip(weight.chunk(groups), edges)])
+
+
 def _prepared(weight: torch.Tensor, groups: int, dtype: ttnn.DataType) -> torch.Tensor:
     """[out, in / groups, kh, kw] -> [kh * kw * in, out], rounded as `dtype` holds it."""
-    parts = weight.float().chunk(groups)
-    rows = [part.permute(2, 3, 1, 0) for part in parts]  # [kh, kw, in / groups, out / groups]
-    height, width, inputs, outputs = rows[0].shape
-    dense = torch.zeros(height, width, inputs * groups, outputs * groups)
-    for group, part in enumerate(rows):
-        dense[:, :, group * inputs :, group * outputs :][:, :, :inputs, :outputs] = part
-    return round_to(dense.flatten(0, 2), dtype)
+    return round_to(dense(weight.float(), groups).permute(2, 3, 1, 0).flatten(0, 2), dtype)
 
 
 def _by_group(prepared: torch.Tensor, kernel_size, inputs: int, groups: int) -> torch.Tensor:

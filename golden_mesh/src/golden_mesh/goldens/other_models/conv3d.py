@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.other_models.conv import _tensor
+from golden_mesh.goldens.other_models.conv import _tensor, dense
 from golden_mesh.hazards.checks import checks
 from golden_mesh.mesh.arguments import on_device
 from golden_mesh.registry import golden
@@ -23,19 +23,11 @@ def _has_input(input_tensor, **_) -> None:
         raise GoldenError("ttnn.experimental.conv3d runs on a device, and its input_tensor is a tensor on the host")
 
 
-def _dense(weight: torch.Tensor, groups: int) -> torch.Tensor:
-    """[out, C / groups, kd, kh, kw] -> [out, C, kd, kh, kw], with zeros between the groups."""
-    parts = weight.chunk(groups)
-    inputs = weight.shape[1]
-    edges = [(0, 0) * 3 + (at * inputs, (groups - 1 - at) * inputs) for at in range(groups)]
-    return torch.cat([F.pad(part, edge) for part, edge in zip(parts, edges)])
-
-
 @golden("ttnn.experimental.prepare_conv3d_weights")
 def prepare_conv3d_weights(weight_tensor, groups, C_in_block, alignment):
     """[out, C / groups, kd, kh, kw] -> [blocks of C * kd * kh * kw * C_in_block, out]; zeros align C."""
     weight = _tensor(weight_tensor, {}, "weight_tensor")[0].float()
-    weight = _dense(weight, groups).permute(2, 3, 4, 1, 0)
+    weight = dense(weight, groups).permute(2, 3, 4, 1, 0)
     weight = F.pad(weight, (0, 0, 0, -weight.shape[3] % alignment))
     blocks = weight.unflatten(3, (-1, C_in_block or weight.shape[3]))
     return blocks.permute(3, 0, 1, 2, 4, 5).flatten(0, 4)
@@ -57,7 +49,7 @@ def conv3d(
         blocks = rows.reshape(-1, *kernel_size, inside, rows.shape[1])
         weight = blocks.permute(5, 0, 4, 1, 2, 3).flatten(1, 2)[:output_channels, : x.shape[1]]
     else:
-        weight = _dense(weight, groups)
+        weight = dense(weight, groups)
     edges = [edge for size in reversed(padding) for edge in (size, size)]
     x = F.pad(x, edges, mode="replicate" if padding_mode == "replicate" else "constant")
     bias = None if bias_tensor is None else bias_tensor.float().flatten()[:output_channels]
