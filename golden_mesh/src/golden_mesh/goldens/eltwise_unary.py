@@ -114,18 +114,13 @@ _IN_FLOAT32 = {
 }
 
 
-def _by_rule(name: str, function: Callable | None) -> None:
-    def op(input_tensor, **parameters):
-        return _compute(function, input_tensor, name=name, **parameters)
-
-    if function is not None:  # an older ttnn lacks some
-        golden(f"ttnn.{name}")(op)
+def _by_rule(name: str, function: Callable) -> Callable:
+    return lambda input_tensor, **parameters: _compute(function, input_tensor, name=name, **parameters)
 
 
-for _name in _PLAIN:
-    _by_rule(_name, library_golden(_name))
-for _name, _function in functions(torch, "acos acosh asin atanh i0").items():
-    _by_rule(_name, _function)
+_RULES = {name: library_golden(name) for name in _PLAIN} | functions(torch, "acos acosh asin atanh i0")
+# an older ttnn lacks some
+golden_table({f"ttnn.{name}": _by_rule(name, function) for name, function in _RULES.items() if function is not None})
 
 
 @golden("ttnn.logit")
