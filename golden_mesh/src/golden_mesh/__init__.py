@@ -86,9 +86,7 @@ def activate(system: str, **changes) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc keep what torch frees. Else each value of a MB is fresh memory, which the kernel clears: a fifth of a
-    prefill.
-    """
+    """Let glibc keep what torch frees. Else the kernel clears each new value of a MB: a fifth of a prefill."""
     trim_threshold, mmap_threshold = -1, -3  # malloc.h
     for option, size in ((trim_threshold, 512 << 20), (mmap_threshold, 32 << 20)):
         ctypes.CDLL(None).mallopt(option, size)

@@ -17,10 +17,7 @@ class VersionWarning(UserWarning):
 
 
 def check_version() -> str:
-    """Return the installed ttnn's version. Warns if it is newer than the newest tested one.
-
-    GoldenMeshError: it is too old.
-    """
+    """Return the installed ttnn's version; warns of one that is newer than tested. GoldenMeshError: it is too old."""
     found = version("ttnn")
     if numbers(found) < numbers(OLDEST):
         raise GoldenMeshError(

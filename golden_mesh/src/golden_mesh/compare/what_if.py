@@ -46,10 +46,7 @@ class WhatIf:
 
 @contextlib.contextmanager
 def kernels_of(note: Callable, change: Callable = lambda kernel: kernel) -> Iterator[None]:
-    """Call `note` with each kernel that a golden makes inside the block, and again if it takes another exp.
-
-    `change` replaces the kernel.
-    """
+    """Call `note` with each kernel that a golden makes inside, and again with another exp. `change` replaces it."""
     real, weights = Kernel.of, flash.weights
 
     def of(*config, **defaults) -> Kernel:

@@ -159,9 +159,7 @@ PROGRAM = "program "  # begins the scope of a matmul's program: block of K, colu
 
 @contextmanager
 def programs_in_graph() -> Iterator[None]:
-    """Inside, a captured graph has the programs of ttnn.linear and ttnn.matmul: the library's own graph has none of
-    them.
-    """
+    """Inside, a captured graph has the programs of ttnn.linear and ttnn.matmul, which the library's own has not."""
 
     def in_scope(function: Callable) -> Callable:
         @wraps(function)
@@ -211,12 +209,8 @@ def _attention_options(attributes: str) -> dict:
 
 def _tensors(ids: Sequence[int], by_id: dict) -> list[Tensor]:
     nodes = [by_id[i] for i in ids if i in by_id]
-    there = [
-        n["params"]
-        for n in nodes
-        if n["node_type"] == "tensor" and "memory_config" in n["params"]  # else on the host
-    ]
-    return [tensor(params) for params in there]
+    on_device = (n["params"] for n in nodes if n["node_type"] == "tensor" and "memory_config" in n["params"])
+    return [tensor(params) for params in on_device]
 
 
 def tensor(params: dict) -> Tensor:

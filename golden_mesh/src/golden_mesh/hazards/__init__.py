@@ -45,8 +45,7 @@ HAZARDS = {
     ),
     "ring topology on a line's fabric": Hazard(
         "the fabric has no route from the last chip of the row to the first, so the collective waits forever",
-        "open the fabric as FABRIC_1D_RING, or let the topology be Linear (ttnn.get_usable_topology names the fabric's "
-        "own)",
+        "open the fabric as FABRIC_1D_RING, or let the topology be Linear (ttnn.get_usable_topology says the fabric's)",
     ),
     "all_reduce_async through a smaller buffer": Hazard(
         "the kernel lays out the buffer by its input's format, so summands of a larger one are written past its shards",
@@ -145,8 +144,7 @@ HAZARDS = {
         "give each part whole rows of cores, or all of it in one row",
     ),
     "no math fidelity": Hazard(
-        "a compute_kernel_config without math_fidelity reaches the kernels as fidelity 255, and they make as many "
-        "phases",
+        "a compute_kernel_config without math_fidelity reaches the kernels as fidelity 255, and they make 255 phases",
         "name a math_fidelity",
     ),
     "buffer where a live trace writes": Hazard(
@@ -155,8 +153,7 @@ HAZARDS = {
         refused=False,
     ),
     "sum of a wide row in a bfloat16 dest": Hazard(
-        "a long sum in bfloat16 loses small terms: a norm of width 3584 comes out 2 % too small, with a mean of 5 5.5 "
-        "%",
+        "a long sum in bfloat16 loses small terms: a norm of width 3584 is 2 % too small, with a mean of 5 5.5 %",
         "pass a compute_kernel_config with fp32_dest_acc_en=True",
         refused=False,
     ),
@@ -196,8 +193,7 @@ HAZARDS = {
         "ttnn.pad the rows first",
     ),
     "float32 dest of several cores a KV head": Hazard(
-        "to join the cores' results takes five tiles of dest, which has four: PCC 0.33 from the second chunk of keys "
-        "on",
+        "to join the cores' results takes five tiles of dest, which has four: PCC 0.33 from the second chunk of keys",
         "ttnn 0.81, max_cores_per_head_batch=1, or dst_full_sync_en=True",
     ),
     "chunks of keys on a Blackhole": Hazard(

@@ -127,8 +127,7 @@ def _unaligned_column(input_tensor, **given) -> What:
     rows = -(-math.prod(shape[:-1]) // _cores_of(input_tensor))  # of a core
     stride, place = (-(-row // unit) * unit for unit in (aligned, 2 * aligned))
     places = -(-rows // 32) * 32
-    together = [n for n in range(1, SLICED_AT_ONCE // max(stride, 1) + 1) if places % n == 0]
-    count = max(together, default=1)
+    count = max((n for n in range(1, SLICED_AT_ONCE // max(stride, 1) + 1) if places % n == 0), default=1)
     over = (count - 1) * stride + row + before > count * place
     if before and over and rows >= 2 * count and shape[1:-1] != whole[1:-1]:
         return f"{whole} to {shape} from column {column}"

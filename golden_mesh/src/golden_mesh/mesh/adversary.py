@@ -180,7 +180,7 @@ def _queue_id(cq_id) -> int:
 
 
 def _semaphores(values) -> Iterator[Place]:
-    for value in values if isinstance(values, (list, tuple)) else [values]:
+    for value in values:
         if isinstance(value, (list, tuple)):
             yield from _semaphores(value)
         elif type(value).__name__ == "global_semaphore":

@@ -108,9 +108,7 @@ def note(operation, tensor: ttnn.Tensor, slot: Slot) -> None:
 
 
 def bank_bytes(tensor: ttnn.Tensor, config: ttnn.MemoryConfig, mesh: ttnn.MeshDevice) -> int:
-    """Return the bytes of the tensor's buffer in each bank. Pages are spread evenly over banks (interleaved)
-    or shards.
-    """
+    """Return the bytes of the tensor's buffer in each bank. Pages are spread evenly over banks or shards."""
     return ceil(tensor.buffer_num_pages() / banks(config, mesh)) * tensor.buffer_aligned_page_size()
 
 

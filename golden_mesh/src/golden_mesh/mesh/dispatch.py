@@ -57,19 +57,12 @@ def slot_of(tensor: ttnn.Tensor) -> Slot:
         *_chips_of(tensor, mesh), config.buffer_type, tensor.buffer_address(), bank_bytes(tensor, config, mesh),
         shape_of(tensor), tensor.dtype,
     )  # fmt: skip
-    part = views.get(_view_key(slot, config)) if views else None
+    part = views.get(view_key(slot, config)) if views else None
     return slot if part is None else slot._replace(part=part)
 
 
-def _view_key(slot: Slot, config: ttnn.MemoryConfig) -> tuple:
+def view_key(slot: Slot, config: ttnn.MemoryConfig) -> tuple:
     return slot.buffer_type, slot.address, slot.shape, str(config.shard_spec)
-
-
-def add_view(whole: Slot, view: Slot, config: ttnn.MemoryConfig, dim: int, start: int, length: int) -> None:
-    """`view` shows `length` elements from `start` along dim of the tensor in `whole`."""
-    if whole.part is not None:
-        raise GoldenError("ttnn.narrow of what is narrowed already: narrow the whole tensor")
-    views[_view_key(view, config)] = Part(whole, dim % len(whole.shape), start % whole.shape[dim], length)
 
 
 def forget_views(address: int) -> None:
@@ -224,9 +217,10 @@ def call(operation, *args, **kwargs):
     step = Step(golden, arguments, tuple(read), written, given.get("cluster_axis"))
     if traces.capturing:
         known = {_place(s) for s in slots.values()}
+        why = f"is a result of trace {traces.active}, which was captured and not executed: execute_trace computes it"
         for s in written:  # memory is allocated now; the value comes with the trace's execution
             if not golden.writes and _place(s) not in known:
-                memory.forget(s, traces.why_unknown)
+                memory.forget(s, why)
         traces.record(step)
     else:
         run(step)

@@ -43,10 +43,7 @@ class Door(NamedTuple):
 
 
 def doors() -> Iterator[Door]:
-    """Yield all functions and methods below ttnn._ttnn.
-
-    The methods of ttnn.Tensor and the classes of operators are left out.
-    """
+    """Yield all functions and methods below ttnn._ttnn, without ttnn.Tensor's methods and classes of operators."""
     seen = {id(ttnn.Tensor)} | {id(type(op.function)) for op in ttnn.decorators.REGISTERED_OPERATIONS}
 
     def walk(owner, path):

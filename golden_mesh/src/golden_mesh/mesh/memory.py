@@ -168,10 +168,7 @@ class GoldenMemory:
         return self._read(slot, known=False)
 
     def settle(self, slot: Slot, unknown: str | None) -> None:
-        """Update the slot after an op has written to it in place.
-
-        unknown: why the written values are unknown, if they are.
-        """
+        """Update the slot after an op has written to it in place. unknown: why written values are unknown, or None."""
         if 0 in slot.shape:
             return
         entries = [self._entry(device, slot) for device in slot.devices]

@@ -55,9 +55,7 @@ class Step:
 
     @cached_property
     def _places(self) -> list[tuple[str, int]] | None:
-        """Names of the arguments that are tensors, each with the index of its input. None: a list, tuple or dict among
-        the arguments holds tensors.
-        """
+        """Names of the tensors, each with the index of its input. None: a list or dict of the arguments has some."""
         nested: list[Slot] = []
         for value in self.arguments.values():
             if type(value) in (list, tuple, dict) and value:

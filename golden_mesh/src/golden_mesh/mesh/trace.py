@@ -49,11 +49,6 @@ class Traces:
     def capturing(self) -> bool:
         return self.active is not None
 
-    @property
-    def why_unknown(self) -> str:
-        """Why a result of the capture under way has no value."""
-        return f"is a result of trace {self.active}, which was captured and not executed: execute_trace computes it"
-
     def record(self, step) -> None:
         self._traces[self.active].steps.append(step)
 

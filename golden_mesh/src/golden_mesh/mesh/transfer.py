@@ -18,8 +18,8 @@ from golden_mesh.errors import GoldenError, MissingGolden
 from golden_mesh.hazards import checks as hazard_checks
 from golden_mesh.mesh import meshes
 from golden_mesh.mesh.arguments import on_device
-from golden_mesh.mesh.dispatch import HANDLERS, add_view, forget_views, slot_of, traces
-from golden_mesh.mesh.memory import Slot, each_once
+from golden_mesh.mesh.dispatch import HANDLERS, forget_views, slot_of, traces, view_key, views
+from golden_mesh.mesh.memory import Part, Slot, each_once
 from golden_mesh.mesh.steps import memory
 from golden_mesh.rounding import BLOCK, round_to
 
@@ -146,10 +146,7 @@ def _packed(value: torch.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
 
 @handles("ttnn.to_device")
 def move(real: Callable, tensor: ttnn.Tensor, device: ttnn.MeshDevice, memory_config=None, **options) -> ttnn.Tensor:
-    """Move `tensor` to the device.
-
-    A tensor that is on a device already stays unchanged, whatever the arguments ask for, as in the library.
-    """
+    """Move `tensor` to the device. One that is on a device already stays as it is, as in the library."""
     if on_device(tensor):
         return real(tensor, device, memory_config, **options)
     traces.outside("writing to a device")
@@ -224,10 +221,7 @@ def bytes_of(host: ttnn.Tensor, place: tuple[int, ...] = (0, 0)) -> torch.Tensor
 
 
 def _check_copy(name: str, host_tensor: ttnn.Tensor, device_tensor: ttnn.Tensor) -> Slot:
-    """Return the slot of device_tensor.
-
-    GoldenError: a tensor is on the wrong side. The library crashes on such a call.
-    """
+    """Return the slot of device_tensor. GoldenError: a tensor is on the wrong side, where the library crashes."""
     if on_device(host_tensor):
         raise GoldenError(f"{name}: host_tensor is on the device")
     if not on_device(device_tensor):
@@ -254,7 +248,10 @@ def narrow(real, input_tensor, dim, start, length):
     if whole is not None and tuple(view.shape) != tuple(input_tensor.shape):
         if dim in (-1, len(input_tensor.shape) - 1):
             hazard_checks.check_narrow(input_tensor, view, start)
-        add_view(whole, slot_of(view), view.memory_config(), dim, start, length)
+        if whole.part is not None:
+            raise GoldenError("ttnn.narrow of what is narrowed already: narrow the whole tensor")
+        part = Part(whole, dim % len(whole.shape), start % whole.shape[dim], length)
+        views[view_key(slot_of(view), view.memory_config())] = part
     return view
 
 

@@ -1,6 +1,4 @@
-"""Ops on memory that was never written. Their results are unknown: other ops may take them, the host may not
-read them.
-"""
+"""Ops on memory that was never written: other ops may take their unknown results, the host may not read them."""
 
 from typing import Iterable, Optional
 
@@ -45,8 +43,5 @@ def as_marks(unknown: dict[Slot, str]) -> Optional[dict[Slot, list[torch.Tensor]
 
 
 def keep_marks(values: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
-    """Return `packed`, the packing of `values`, with the marks of `values`.
-
-    Packing to a block float may turn a mark into any value.
-    """
+    """Return `packed`, the packing of `values`, with their marks, which packing to a block float may change."""
     return torch.where(values.isnan(), torch.nan, packed) if values.is_floating_point() else packed

@@ -23,9 +23,7 @@ TEMPLATE = Path(__file__).with_name("cases_template.py")
 
 
 def drawn(tensor: dict[str, Any], seed: int) -> str:
-    """The call of the template's `put` that makes a tensor like the recorded one. ValueError: it holds too many
-    integers.
-    """
+    """The call of the template's `put` that makes a tensor like the recorded one. ValueError: too many integers."""
     values, how = tensor["values"], [tensor["shape"], seed]
     how = [repr(each) for each in how] + [code(tensor[key]) for key in ("dtype", "layout", "memory_config")]
     if values is None:

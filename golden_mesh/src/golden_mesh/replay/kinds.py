@@ -46,9 +46,7 @@ def named_class(path: str) -> type:
 
 @cache
 def _operations() -> dict[str, Callable]:
-    """Registered operations by name. Those in Python, such as load_tensor, take names of files; generic_op takes
-    kernels.
-    """
+    """Registered operations by name. Left out: those in Python, which take names of files, and generic_op."""
     named = {op.python_fully_qualified_name: op for op in ttnn.query_registered_operations(include_experimental=True)}
     plain = ("ttnn.reallocate", "ttnn.unsqueeze_to_4D")  # in Python
     return {n: op for n, op in named.items() if n in plain or (op.is_cpp_operation and not n.endswith("generic_op"))}

@@ -1,7 +1,4 @@
-"""Puts the golden mesh between a program and ttnn.
-
-Only this module and the modules it calls replace parts of ttnn.
-"""
+"""Puts the golden mesh between a program and ttnn. Only this module and those it calls replace parts of ttnn."""
 
 import os
 from dataclasses import replace
@@ -21,10 +18,7 @@ UNREGISTERED = (
 
 
 def install(directory: Path) -> None:
-    """Replace ttnn's calls, tensor methods and functions.
-
-    directory: for files of Open MPI, which ttnn starts.
-    """
+    """Replace ttnn's calls, tensor methods and functions. directory: for files of Open MPI, which ttnn starts."""
     assert goldens.COUNT, "goldens register themselves on import"
     users = {"TMPDIR": os.environ["TMPDIR"]} if "TMPDIR" in os.environ else {}
     os.environ["TMPDIR"] = f"{directory}"  # Open MPI leaves a folder there

@@ -40,9 +40,7 @@ def make() -> Path:
 
 
 def _parent() -> Path:
-    """TMPDIR, if it is set. Else memory, if it has room and runs programs: a disk takes a third longer for a demo's
-    3,000 stubs.
-    """
+    """TMPDIR, if it is set. Else memory with room that runs programs: a disk takes a third longer for 3,000 stubs."""
     if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK):
         status = os.statvfs(MEMORY)
         if status.f_bavail * status.f_frsize >= AMPLE_BYTES and not status.f_flag & os.ST_NOEXEC:

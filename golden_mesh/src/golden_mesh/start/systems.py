@@ -72,9 +72,7 @@ class System:
         return tuple(sorted(chip for board in self.boards for chip in board.chips[: board.on_pcie]))
 
     def descriptor(self) -> str:
-        """Return the machine's cluster descriptor (YAML). TT_METAL_MOCK_CLUSTER_DESC_PATH names a file with
-        this text.
-        """
+        """Return the machine's cluster descriptor (YAML), for the file that TT_METAL_MOCK_CLUSTER_DESC_PATH names."""
         chips, kind = range(self.chips), self.boards[0].kind
         locations = {chip: i for board in self.boards for i, chip in enumerate(board.chips)}
         found = {}
