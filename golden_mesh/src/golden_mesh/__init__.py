@@ -41,17 +41,12 @@ SETTINGS = {
 def activate(system: str, **changes) -> None:
     """Make this process's ttnn a golden mesh of `system`, a key of SYSTEMS.
 
-    Call it before the first import of torch too: torch's threads then sleep while they wait. Files of the
-    libraries (kernel cache, logs) go to a temporary directory of this process. The directory is removed at
-    exit.
+    Call it before the first import of torch too: torch's threads then sleep while they wait. Files of the libraries
+    (kernel cache, logs) go to a temporary directory of this process, which is removed at exit.
 
     changes: of switches (switches.py), as hazards="warn". The others stay as they are.
-
-    GoldenMeshError:
-
-    - The system or a value of a switch is unknown, or another system is active.
-    - ttnn is not installed, too old or already imported.
-    - There is no room for temporary files.
+    GoldenMeshError: the system or a value of a switch is unknown, or another system is active; ttnn is not installed,
+    too old or already imported; there is no room for temporary files.
     """
     global _active
     if any(getattr(finder, "activates", False) for finder in sys.meta_path):

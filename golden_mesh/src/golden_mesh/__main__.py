@@ -64,7 +64,7 @@ def run(given: Namespace, python: Sequence[str]) -> NoReturn:
     """Replace this process with `given.program`. python: the interpreter's options."""
     if sys.flags.ignore_environment or sys.flags.no_site:
         raise GoldenMeshError(
-            "the golden mesh comes with PYTHONPATH and sitecustomize: start Python without -I, -E and -S"
+            "the golden mesh comes with PYTHONPATH and sitecustomize: start Python without -I, -E, -S"
         )
     ttnn_package()
     os.execve(sys.executable, [sys.executable, *python, *given.program], environment(given, dict(os.environ)))

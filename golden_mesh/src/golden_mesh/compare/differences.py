@@ -81,13 +81,9 @@ def _by_channel(difference: torch.Tensor, b: torch.Tensor, count: int) -> float:
     return (dd[bb > 0] / bb[bb > 0]).mean().sqrt().item() if bb.any() else 0.0
 
 
-def worst(
-    values: list, exact: list, shape: tuple[int, ...] = (), places: list | None = None, channels: bool = False
-) -> Error:
+def worst(values: list, exact: list, shape: tuple = (), places: list | None = None, channels: bool = False) -> Error:
     """The Error on the chip with the largest one. Replicas are compared once."""
     pairs = {(id(a), id(b)): (a, b, chip) for chip, (a, b) in enumerate(zip(values, exact))}
-    errors = [
-        error(a, b, chip, shape, None if places is None else places[chip], channels) for a, b, chip in pairs.values()
-    ]
+    errors = [error(a, b, chip, shape, places and places[chip], channels) for a, b, chip in pairs.values()]
     largest = max(errors, key=lambda each: each.badness)
     return replace(largest, wild=sum(each.wild for each in errors))

@@ -177,9 +177,7 @@ class Reference:
         sources = {(row.number, 0) for row in rows if row.op == FROM_HOST}
         first_equal = min((number for number, _ in equal), default=1)
         earlier = {(r.number, i) for r in rows[: first_equal - 1] for i in range(len(r.found))}
-        far = {result: distance for result, (_, distance) in self.results.items()} | dict.fromkeys(
-            sources | earlier, 0.0
-        )
+        far = {each: distance for each, (_, distance) in self.results.items()} | dict.fromkeys(sources | earlier, 0.0)
         read: set[tuple[int, int]] = set()
         suspects = set()
         for row in reversed(rows):

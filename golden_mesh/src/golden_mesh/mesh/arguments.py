@@ -121,8 +121,6 @@ def refuse_fields(op: str, arguments: Iterable[Any]) -> None:
     """Raise GoldenError if a config among the arguments sets a field that the op's golden would have to read."""
     for field in REFUSED_FIELDS.get(op, ()):
         for config in arguments:
-            value = getattr(config, field, None)
+            value, kind = getattr(config, field, None), type(config).__name__
             if value not in (None, False) and getattr(value, "name", "") != "Zeros":
-                raise GoldenError(
-                    f"{op}: its golden does not know {type(config).__name__}.{field}={value}: leave it out"
-                )
+                raise GoldenError(f"{op}: its golden does not know {kind}.{field}={value}: leave it out")

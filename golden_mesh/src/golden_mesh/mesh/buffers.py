@@ -101,10 +101,8 @@ def note(operation, tensor: ttnn.Tensor, slot: Slot) -> None:
     """Keep the program's line as that which made the tensor's buffer."""
     mesh = tensor.device()
     _meshes[mesh.id()] = mesh
-    made = Made(
-        lines(2), operation.python_fully_qualified_name, slot, tensor.memory_config(), tensor.buffer_num_pages()
-    )
-    _made[mesh.id(), slot.buffer_type, slot.address] = made
+    name, config, pages = operation.python_fully_qualified_name, tensor.memory_config(), tensor.buffer_num_pages()
+    _made[mesh.id(), slot.buffer_type, slot.address] = Made(lines(2), name, slot, config, pages)
 
 
 def bank_bytes(tensor: ttnn.Tensor, config: ttnn.MemoryConfig, mesh: ttnn.MeshDevice) -> int:

@@ -95,10 +95,7 @@ sub_devices_loaded = False  # then a SubDeviceId means all cores
 
 
 class _Depth(threading.local):
-    """Nesting depth of operations that are handled as a whole, for each thread.
-
-    Calls inside such an operation belong to it and are no step of the program.
-    """
+    """Nesting depth of operations, for each thread: calls inside of one are no step of the program."""
 
     inside = 0
 

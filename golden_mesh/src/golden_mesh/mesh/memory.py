@@ -215,10 +215,8 @@ class GoldenMemory:
         return entry
 
     def exclusive(self, slot: Slot, members: list[int]) -> torch.Tensor:
-        """Return the value that the chips `members` (indices into slot.devices) share, safe to write in
-        place.
-
-        Copies it first if any other entry has a value in its storage.
+        """Return the value that the chips `members` (indices into slot.devices) share, to be written in place: a copy
+        if any other entry has a value in its storage.
         """
         if 0 in slot.shape:
             return self._read(slot, known=False)[0]
@@ -290,16 +288,12 @@ def _has_marks(value: torch.Tensor) -> bool:
 
 
 def _as_view(value: torch.Tensor, slot: Slot, padding: float | None) -> torch.Tensor:
-    """Return `value` in the slot's shape.
+    """Return `value` in the slot's shape. The slot may hold:
 
-    The slot may hold:
-
-    - all elements of `value`;
-    - the first rows of each matrix, or of equal parts of it that are whole tiles: the view's tiles count the other rows
-      as padding;
+    - all elements;
+    - the first rows of each matrix, or of its equal parts that are whole tiles: the others are the view's padding;
     - the first rows and columns of the same tiles, after an op (ttnn.pad) wrote into their padding;
-    - also the rows and columns that pad a tile: `padding`. None: unknown, so NaN (0 for integers) here, anything on
-      a chip.
+    - also the rows and columns that pad a tile: `padding`. None: unknown, so NaN (0 for integers) here.
     """
     if value.numel() == prod(slot.shape):
         return value.reshape(slot.shape)

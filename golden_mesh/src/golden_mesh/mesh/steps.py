@@ -65,9 +65,8 @@ class Step:
     def call(self, values: list, extras: dict) -> object:
         """Call the golden function with `values` in place of `inputs`."""
         if self._places is None:
-            return self.golden.function(
-                **substitute(self.arguments, Slot, dict(zip(self.inputs, values)).get), **extras
-            )
+            arguments = substitute(self.arguments, Slot, dict(zip(self.inputs, values)).get)
+            return self.golden.function(**arguments, **extras)
         arguments = self.arguments | extras
         for name, i in self._places:
             arguments[name] = values[i]

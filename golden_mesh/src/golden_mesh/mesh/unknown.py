@@ -14,11 +14,8 @@ Shards = list[Optional[list[torch.Tensor]]]  # of each input, by chip. None: not
 def read_all(
     memory: GoldenMemory, slots: Iterable[Optional[Slot]], op: str, as_codes: frozenset[Slot] = frozenset()
 ) -> tuple[Shards, dict[Slot, str]]:
-    """Return the known values at the slots, and the reason for each unknown slot. A slot of None is not read.
-
-    as_codes: slots whose values may be BlockFloats.
-
-    The reason names the first op that read unknown memory.
+    """Return the known values at the slots, and the reason for each unknown slot: it names the first op that read
+    unknown memory. A slot of None is not read. as_codes: slots whose values may be BlockFloats.
     """
     shards, unknown = [], {}
     for slot in slots:

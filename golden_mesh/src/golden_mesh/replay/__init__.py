@@ -199,9 +199,7 @@ def source(op: dict[str, Any]) -> str:
     return f"{call(op)}  # {'; '.join(tensors)}"
 
 
-def replay(
-    device: ttnn.MeshDevice, kept: dict[str, Any], calls: int, say: Callable[[str], None]
-) -> Iterator[dict[str, Any]]:
+def replay(device: ttnn.MeshDevice, kept: dict[str, Any], calls: int, say: Callable) -> Iterator[dict[str, Any]]:
     """Run each operation of a record, and yield its row. An operation that the library refuses has a row with `failed`.
 
     calls: of the shorter trace; 0 takes no times. say: gets each line before its operation runs, and after it.
@@ -254,9 +252,8 @@ def opened(kept: dict[str, Any]) -> Iterator[ttnn.MeshDevice]:
     fabric = ttnn.FabricConfig.FABRIC_1D_RING if kept["ring"] else ttnn.FabricConfig.FABRIC_1D
     if rows * columns > 1:
         ttnn.set_fabric_config(fabric)
-    device = ttnn.open_mesh_device(
-        ttnn.MeshShape(rows, columns), l1_small_size=L1_SMALL, trace_region_size=TRACE_REGION
-    )
+    shape = ttnn.MeshShape(rows, columns)
+    device = ttnn.open_mesh_device(shape, l1_small_size=L1_SMALL, trace_region_size=TRACE_REGION)
     try:
         yield device
     finally:

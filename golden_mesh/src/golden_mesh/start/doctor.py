@@ -12,9 +12,7 @@ import golden_mesh
 from golden_mesh.versions import NEWEST, OLDEST, check_version
 
 WIDTH = 100  # columns of the report
-_BFLOAT16_DEST = (
-    "with a bfloat16 dest and default sums up to 9e-3 (bfloat8_b 2.1e-2); with exact sums equal or nearly so"
-)
+_BFLOAT16_DEST = "with a bfloat16 dest and default sums up to 9e-3 (bfloat8_b 2.1e-2); with exact sums nearly equal"
 _ORDER = "with a bfloat16 dest, the default, 1.5e-2: the library chooses the order of the sum"
 # Operations with values that differ from a chip's by more than rounding. HAZARDS.md has the numbers.
 DIFFERS = {
@@ -82,9 +80,8 @@ def _operations() -> list[str]:
 
     there = {op.python_fully_qualified_name for op in ttnn.decorators.REGISTERED_OPERATIONS}
     known = GOLDENS.keys() | dispatch.HANDLERS.keys() | dispatch.TRANSPARENT
-    missing = [
-        name for name in GOLDENS if reduce(lambda of, part: getattr(of, part, None), name.split(".")[1:], ttnn) is None
-    ]
+    part_of = lambda owner, name: getattr(owner, name, None)
+    missing = [name for name in GOLDENS if reduce(part_of, name.split(".")[1:], ttnn) is None]
     return [
         f"operations: {len(there)}, with values: {len(there & known)}",
         *_listing("operations without a golden (a call on device tensors is refused)", there - known),

@@ -28,8 +28,8 @@ _NEEDED = ("runtime/hw", "tt_metal/hw", "tt_metal/soc_descriptors", _WORMHOLE)
 def make_environment(system: System, directory: Path) -> dict[str, str]:
     """Fill `directory` with the files of a mock `system` and return the environment variables for it.
 
-    `directory` is empty, belongs to this process and is one word to a shell (scratch.shell_safe). Set the
-    variables before ttnn is imported. ttnn then writes its files below `directory`.
+    `directory` is empty, belongs to this process and is one word to a shell (scratch.shell_safe). ttnn writes its files
+    there if it is imported with the variables set.
 
     GoldenMeshError: ttnn is missing, or its files are unknown.
     """

@@ -58,10 +58,8 @@ def unusable(error: OSError) -> GoldenMeshError:
 
 
 def shell_safe(directory: Path) -> Path:
-    """Return a path to `directory` that a shell takes as one word. ttnn runs compilers by an unquoted line of
-    text.
-
-    The path is valid while this process lives.
+    """Return a path to `directory` that a shell takes as one word, while this process lives: ttnn runs compilers by an
+    unquoted line of text.
     """
     if shlex.quote(f"{directory}") == f"{directory}":
         return directory
