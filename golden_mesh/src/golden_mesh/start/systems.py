@@ -130,13 +130,10 @@ def _torus(count: int) -> tuple[tuple[Port, Port], ...]:
     return tuple(found)
 
 
-_OTHER_NAMES = {"tg": "GALAXY"}  # tt-metal's tests name a Wormhole Galaxy so in MESH_DEVICE
-
-
 def named(name: str) -> str:
     """Return the system's name as SYSTEMS spells it, for a name in any case; an unknown name as it is."""
-    name = _OTHER_NAMES.get(name.lower(), name)
-    return next((known for known in SYSTEMS if known.lower() == name.lower()), name)
+    names = {known.lower(): known for known in SYSTEMS} | {"tg": "GALAXY"}  # as tt-metal's tests say in MESH_DEVICE
+    return names.get(name.lower(), name)
 
 
 _P150_COLUMNS = (0b10_0000_0100_0000, 0b1_0001_0000, 0b1100_0000, 0b100_0000_0001)
