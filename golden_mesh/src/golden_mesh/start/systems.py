@@ -28,15 +28,8 @@ _FIRST_SERIAL = {
 _FIRST_ID = 0x8246_3222_2000
 _TRAY_BUS = {"wormhole_b0": (0xC0, 0x80, 0x00, 0x40), "blackhole": (0x00, 0x40, 0xC0, 0x80)}  # first PCIe bus of trays
 # What is switched off, beside rows of Tensix cores.
-_HARVESTING = {
-    "wormhole_b0": {"dram_harvesting_mask": 0, "eth_harvesting_mask": 0, "pcie_harvesting_mask": 0},
-    "blackhole": {
-        "dram_harvesting_mask": 0,
-        "eth_harvesting_mask": 0b1_0010_0000,
-        "pcie_harvesting_mask": 0b10,
-        "l2cpu_harvesting_mask": 0,
-    },
-}
+_WORMHOLE = {"dram_harvesting_mask": 0, "eth_harvesting_mask": 0, "pcie_harvesting_mask": 0, "noc_translation": True}
+_BLACKHOLE = {"eth_harvesting_mask": 0b1_0010_0000, "pcie_harvesting_mask": 0b10, "l2cpu_harvesting_mask": 0}
 _P100 = {"eth_harvesting_mask": 0x3FFF, "dram_harvesting_mask": 0b1000}
 
 
@@ -83,7 +76,7 @@ class System:
         if not self.coordinates:
             found["chip_unique_ids"] = {chip: _FIRST_ID + chip for chip in chips}
             found["asic_locations"] = locations
-        harvesting = _HARVESTING[self.arch] | {"noc_translation": True} | (_P100 if kind == "p100" else {})
+        harvesting = _WORMHOLE | (_BLACKHOLE if self.arch == "blackhole" else {}) | (_P100 if kind == "p100" else {})
         return yaml.safe_dump(
             found
             | {
