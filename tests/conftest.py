@@ -69,11 +69,6 @@ def replica_of(mesh_device, checkpoint, queues):
 
 
 @pytest.fixture(scope="session")
-def vocab_size(checkpoint) -> int:
-    return checkpoint.config.vocab_size
-
-
-@pytest.fixture(scope="session")
 def prompts(tokenizer) -> list[list[int]]:
     """48 prompts of 13 to about 350 tokens: one question, or several in a row."""
     short = [tokenizer.encode(question) for question in QUESTIONS]

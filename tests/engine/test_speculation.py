@@ -28,8 +28,8 @@ def quoting(tokenizer) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def cases(tokenizer, quoting, vocab_size) -> list[Case]:
-    noise = torch.randint(0, vocab_size, (3, 20), generator=torch.Generator().manual_seed(0)).tolist()
+def cases(tokenizer, quoting, checkpoint) -> list[Case]:
+    noise = torch.randint(checkpoint.config.vocab_size, (3, 20), generator=torch.Generator().manual_seed(0)).tolist()
     return [
         Case(quoting),
         Case(quoting, SamplingParams(1.0, seed=1)),

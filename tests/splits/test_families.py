@@ -38,12 +38,11 @@ def engine(mesh_device, checkpoint, prompts, queues, host_alone):
 
 
 def plugin(mesh_device, checkpoint, prompts, queues, host_alone):
-    from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
     from tests.vllm.vllm_engine import Engine
     from tests.vllm.vllm_requests import Request, start
 
     slots = dict(slots=3, max_len=512)
-    model, caches, blocks = start(QwenForCausalLM, mesh_device, checkpoint, **slots, block=64, compile_in=host_alone)
+    model, caches, blocks = start(mesh_device, checkpoint, host_alone, **slots, block=64)
     served = [Request(prompt, NEW_TOKENS) for prompt in prompts]
     answers = Engine(model, caches, blocks, 64, **slots, prefix_caching=True).serve(served)
     model.replica.close()

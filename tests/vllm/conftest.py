@@ -9,11 +9,9 @@ def started(mesh_device, checkpoint, host_alone):
 
     Its recipe gives Hugging Face's tokens exactly.
     """
-    from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
     from tests.vllm.vllm_requests import BLOCK, MAX_LEN, SLOTS, start
 
-    size = dict(slots=SLOTS, max_len=MAX_LEN, block=BLOCK)
-    return start(QwenForCausalLM, mesh_device, checkpoint, compile_in=host_alone, **size)
+    return start(mesh_device, checkpoint, host_alone, slots=SLOTS, max_len=MAX_LEN, block=BLOCK)
 
 
 @pytest.fixture(scope="module")

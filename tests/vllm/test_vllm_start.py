@@ -36,10 +36,8 @@ def test_a_cache_of_fewer_blocks_than_a_whole_table(
 ):
     """Block tables are as wide as the cache. Long prompts get Hugging Face's tokens."""
     blocks = -(-max_len // block) + 1
-    served = start(
-        QwenForCausalLM, mesh_device, checkpoint,
-        slots=slots, max_len=max_len, block=block, blocks=blocks, trace=False, compile_in=host_alone,
-    )  # fmt: skip
+    size = dict(slots=slots, max_len=max_len, block=block, blocks=blocks)
+    served = start(mesh_device, checkpoint, host_alone, **size, trace=False)
     fitting = [prompt for prompt in prompts if len(prompt) + NEW_TOKENS <= max_len]
     some = [fitting[0], max(fitting, key=len)]
     engine = Engine(*served, block, slots=slots, max_len=max_len, trace=False)
@@ -54,7 +52,7 @@ FEW_TOKENS = 5
 def test_a_full_batch_of_any_size(mesh_device, checkpoint, hf, prompts, tokenizer, sequences, host_alone):
     """The model's slots are whole rows of cores: 16, 24 or 32. The plugin's calls have a row for each sequence."""
     size = dict(slots=sequences, max_len=256)
-    served = start(QwenForCausalLM, mesh_device, checkpoint, block=64, trace=False, compile_in=host_alone, **size)
+    served = start(mesh_device, checkpoint, host_alone, block=64, trace=False, **size)
     some = [prompts[0], *(prompts[i % 30] for i in range(sequences))]
     expected = [greedy(hf, prompt, tokenizer.stop_ids)[:FEW_TOKENS] for prompt in some]
     for how in ({"ahead": 2}, {"device": False}):

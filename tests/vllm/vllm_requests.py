@@ -56,28 +56,27 @@ class Request:
         return len(self.answer) >= self.new_tokens or bool(self.answer and self.answer[-1] in self.stop_ids)
 
 
-def start(
-    model_class, mesh_device, checkpoint, *,
-    slots, max_len, block, blocks=None, trace=True, compile_in=nullcontext,
-):  # fmt: skip
+def start(mesh_device, checkpoint, host_alone, *, slots, max_len, block, blocks=None, trace=True):
     """Start and warm up the model as the plugin does. Return (model, kv_cache, blocks).
 
-    compile_in: the context in which prefills compile; what they compute means nothing.
+    Prefills compile with the host alone; what they compute means nothing.
     """
+    from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
+
     hf = hf_config(checkpoint)
-    model = model_class.initialize_vllm_model(
+    model = QwenForCausalLM.initialize_vllm_model(
         hf, mesh_device, slots, max_seq_len=max_len, tt_data_parallel=1, optimizations="accuracy"
     )
     chips = mesh_device.get_num_devices()
     sizes = dict(num_devices=chips, tt_data_parallel=1, max_model_len=max_len, max_num_seqs=slots)
-    budget = model_class.get_max_tokens_all_users(model_name=hf._name_or_path, **sizes)
+    budget = QwenForCausalLM.get_max_tokens_all_users(model_name=hf._name_or_path, **sizes)
     blocks = blocks or -(-(budget + block * slots) // block)
     heads = hf.num_key_value_heads // min(chips, hf.num_key_value_heads)
     shape = blocks, heads, block, checkpoint.config.head_dim
     caches = model.allocate_kv_cache(shape, torch.bfloat16, hf.num_hidden_layers)
     width = min(-(-max_len // block), blocks)
     for enable_trace in (False, True) if trace else (False,):
-        with nullcontext() if enable_trace else compile_in():
+        with nullcontext() if enable_trace else host_alone():
             model.warmup_model_prefill(kv_cache=caches, enable_trace=enable_trace, can_sample_on_device=True)
         model.warmup_model_decode(
             kv_cache=caches,
