@@ -172,7 +172,7 @@ PENALTIES = [
 
 
 def test_penalties_of_prompt_tokens_and_of_sampled_tokens(sampled):
-    """Logits and samples of each step equal the host's, bit for bit.
+    """Samples of each step equal the host's, and the last logits, bit for bit.
 
     Only the chips' counts record the tokens sampled since the start.
     """
@@ -200,14 +200,13 @@ def test_penalties_of_prompt_tokens_and_of_sampled_tokens(sampled):
     for step in range(4):
         logits = (base + 0.3 * torch.randn(base.shape, generator=generator)).bfloat16()
         logits[0] = torch.nan  # an inactive slot
-        whole = sampled.padded(logits.float())
-        got = ttnn.to_torch(penalties.forward(shard(whole, sampled.mesh_device, 3), controls), mesh_composer=composer)[
-            0, 0, 1:, : sampled.vocab_size
-        ]
         rows = list(zip(logits, samplings, token_counts))
-        expected = torch.stack([penalize(row.float(), s, text) for row, s, text in rows[1:]]).bfloat16()
-        assert got.equal(expected), f"step {step}"
-        assert (expected != logits[1:]).sum() > 1000, "the penalties change too little to be tested"
+        if step == 3:
+            whole = shard(sampled.padded(logits.float()), sampled.mesh_device, 3)
+            found = ttnn.to_torch(penalties.forward(whole, controls), mesh_composer=composer)[0, 0]
+            expected = torch.stack([penalize(row.float(), s, text) for row, s, text in rows[1:]]).bfloat16()
+            assert found[1:, : sampled.vocab_size].equal(expected)
+            assert (expected != logits[1:]).sum() > 1000, "the penalties change too little to be tested"
         sampled.sampler.sample_penalized(
             sampled.shards_on_chips(logits.float()), controls, penalties, sampled.tokens, record=step < 2
         )
