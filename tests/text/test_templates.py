@@ -22,19 +22,15 @@ TEMPLATES = {
 }
 
 
-def with_template(tokenizer: ChatTokenizer, name: str) -> ChatTokenizer:
-    user, answer = (part.replace("%s", "{{ m['content'] }}") for part in TEMPLATES[name])
-    tokenizer.hf.chat_template = (
-        "{% for m in messages %}{% if m['role'] == 'user' %}" + user + "{% else %}" + answer + "{% endif %}{% endfor %}"
-    )
-    return tokenizer
-
-
 @pytest.mark.parametrize("end", ["whole", "cut", "at a stop string"])
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("name", [name for name in VOCABULARIES if name != "tekken"])  # as byte level
 def test_a_conversation_is_tokenized_as_by_hugging_face(vocabulary, name, template, end):
-    tokenizer = with_template(vocabulary(name), template)
+    user, answer = (part.replace("%s", "{{ m['content'] }}") for part in TEMPLATES[template])
+    tokenizer = vocabulary(name)
+    tokenizer.hf.chat_template = (
+        "{% for m in messages %}{% if m['role'] == 'user' %}" + user + "{% else %}" + answer + "{% endif %}{% endfor %}"
+    )
     conversation = Conversation(tokenizer, tokenizer.stop_ids)
     turns = []
     for question, answer in (("Hi.", "print( 'start' )\n"), ("More?", "Yes , 3"), ("And?", "你好"), ("Bye.", "")):

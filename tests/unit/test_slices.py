@@ -15,10 +15,6 @@ TENSORS = {
 }
 
 
-def read(weight_slice) -> torch.Tensor:
-    return weight_slice.read(TENSORS.__getitem__)
-
-
 def test_a_change_of_the_slices_needs_a_new_cache_version():
     """Without a new version, old cached tiles would be used as new ones."""
     slices = [
@@ -40,5 +36,5 @@ def test_a_change_of_the_slices_needs_a_new_cache_version():
         ),
         Table("v", (24, 6)),
     ]
-    content = b"".join(read(weight_slice).float().numpy().tobytes() for weight_slice in slices)
+    content = b"".join(weight_slice.read(TENSORS.__getitem__).float().numpy().tobytes() for weight_slice in slices)
     assert (VERSION, hashlib.sha256(content).hexdigest()[:16]) == (5, "de4eabb9b28c0bdc")
