@@ -3,7 +3,8 @@ tests/server/check_starts.py [--only WORDS].
 
 Each is scripts/serve.py with real vLLM and the plugin. Prints a table: exit status, seconds, the line that names the
 option. The last server has the weights of --revision, which differ from the main branch's; its answer must be theirs by
-Hugging Face. With faults the exit status is 1.
+Hugging Face. Its tokenizer and generation config have a token that the weights have no row for: no request that comes
+upon it may end the engine. With faults the exit status is 1.
 """
 
 import argparse
@@ -24,6 +25,7 @@ SMALL = ROOT / "models/demos/qwen25_7b/reference/small"
 PATIENCE = 900  # seconds for a start; a golden mesh is slow
 PORT = 18477
 PROMPT = list(range(40, 60))
+ROWS = 1056  # of the small checkpoint's embedding
 COMMITS = {"main": "a" * 40, "v1": "b" * 40}
 LLAMA3 = "--enable-auto-tool-choice --tool-call-parser llama3_json"  # the small checkpoint has no <|python_tag|>
 # options, what the log must say, exit status: 2 before vLLM starts, 1 after
@@ -75,7 +77,7 @@ def refused(options: str, words: str, status: int, log: Path) -> tuple[bool, str
 
 
 def two_revisions(home: Path) -> None:
-    """A hub's cache with the small checkpoint twice. v1 has the opposite logits."""
+    """A hub's cache with the small checkpoint twice. v1 has the opposite logits, and a token beyond the vocabulary."""
     import safetensors.torch
 
     folder = home / "hub/models--org--small"
@@ -87,6 +89,12 @@ def two_revisions(home: Path) -> None:
     tensors = safetensors.torch.load_file(file)
     tensors["model.norm.weight"] = -tensors["model.norm.weight"]
     safetensors.torch.save_file(tensors, file, {"format": "pt"})
+    rules = json.loads((file.parent / "tokenizer.json").read_text())
+    last = rules["added_tokens"][-1]
+    rules["added_tokens"] += [last | {"id": i, "content": f"<|{i}|>"} for i in range(last["id"] + 1, ROWS + 1)]
+    (file.parent / "tokenizer.json").write_text(json.dumps(rules))
+    ends = {"eos_token_id": [1023, 1021, ROWS]}
+    (file.parent / "generation_config.json").write_text(json.dumps(ends))
 
 
 def greedy(home: Path, revision: str) -> list[int]:
@@ -112,12 +120,14 @@ def revision(log: Path) -> tuple[bool, str]:
             url = f"http://127.0.0.1:{PORT}/v1/completions"
             answer = httpx.post(url, json=body | {"model": "small"}, timeout=PATIENCE).json()
             ids = answer["choices"][0]["token_ids"]
+            others = {"prompt": f"a <|{ROWS}|>"}, {"allowed_token_ids": [ROWS]}, {"min_tokens": 8}
+            statuses = [httpx.post(url, json=body | other, timeout=PATIENCE).status_code for other in others]
         except (httpx.HTTPError, KeyError) as fault:
             return False, f"| --revision v1 | | | {type(fault).__name__}: {text[-300:]} |"
         finally:
             stop(server)
-    right = ids[: len(expected["v1"])] == expected["v1"] != expected["main"]
-    return right, f"| --revision v1 | 0 | | {ids} by the server; {json.dumps(expected)} by Hugging Face |"
+    right = ids[: len(expected["v1"])] == expected["v1"] != expected["main"] and statuses == [400, 400, 200]
+    return right, f"| --revision v1 | 0 | | {ids}, {statuses} by the server; {json.dumps(expected)} by Hugging Face |"
 
 
 def main() -> int:

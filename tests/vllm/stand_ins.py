@@ -26,7 +26,7 @@ class Keys:
 def sampling(**changes) -> SimpleNamespace:
     """vLLM's SamplingParams, as far as they are checked."""
     defaults = dict(n=1, seed=None, repetition_penalty=1.0, stop_token_ids=None, thinking_token_budget=None)
-    return SimpleNamespace(**defaults | dict(logprob_token_ids=None, logit_bias=None, bad_words=None) | changes)
+    return SimpleNamespace(**defaults | dict(logprob_token_ids=None, allowed_token_ids=None, bad_words=None) | changes)
 
 
 class Backend:

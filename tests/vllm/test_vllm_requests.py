@@ -81,6 +81,7 @@ def test_a_server_that_stops_answers_503(tmp_path, monkeypatch, method, path):
         (dict(repetition_penalty=1e39), "repetition_penalty must be"),
         (dict(stop_token_ids=[5, VOCAB_SIZE]), "stop_token_ids must be"),
         (dict(stop_token_ids=[-1]), "stop_token_ids must be"),
+        (dict(allowed_token_ids=[VOCAB_SIZE]), "allowed_token_ids must be"),
         (dict(bad_words=["a", " "]), "bad_words must not be blank"),
         (dict(thinking_token_budget=0), "the plugin ignores thinking_token_budget"),
         (dict(logprob_token_ids=[5]), "the plugin ignores logprob_token_ids"),

@@ -141,6 +141,15 @@ def read_item(read, item, prev_msg=None):
     return message
 
 
+@around("vllm.v1.engine.input_processor:InputProcessor", "_validate_model_input")
+def check_prompt(validate, processor, prompt, **kind):
+    """vLLM takes a tokenizer's added token that the model has no row for, which ends the engine."""
+    validate(processor, prompt, **kind)
+    largest, size = max(prompt.get("prompt_token_ids") or [0]), processor.model_config.get_vocab_size()
+    if largest >= size:
+        raise ValueError(f"token {largest} of the prompt is beyond the model's vocabulary of {size} tokens")
+
+
 @around("vllm.v1.engine.async_llm:AsyncLLM", "generate")
 async def generate_and_check(generate, llm, prompt, sampling_params, *args, **kwargs):
     grammar, texts = await check(llm.renderer, sampling_params), defaultdict(str)

@@ -60,6 +60,7 @@ def check_parameters(params: Any, vocab_size: int) -> None:
         "seed": (-SEEDS, SEEDS - params.n),  # sequence i of n has the seed seed + i
         "repetition_penalty": (0, LARGEST_FLOAT),
         "stop_token_ids": (0, vocab_size - 1),
+        "allowed_token_ids": (0, vocab_size - 1),
     }
     for name, (least, most) in ranges.items():
         given = getattr(params, name)

@@ -37,12 +37,15 @@ class RowUpdates(BatchUpdateBuilder):
 class Rows(InputBatch):
     """The plugin's batch. It gives vLLM's sampler the answers so far only beside a penalty; bad_words need them too.
 
-    generation_config.json may name an end token beyond the vocabulary, where min_tokens would end the engine.
+    A tokenizer or generation_config.json may have tokens that the model has no row for. They cannot come, and the index
+    would end the engine.
     """
 
     def add_request(self, request: Any, req_index: Optional[int] = None) -> None:
-        ends = request.sampling_params.all_stop_token_ids
-        ends -= {token for token in ends if token >= self.vocab_size}
+        params = request.sampling_params
+        params._all_stop_token_ids = {token for token in params.all_stop_token_ids if token < self.vocab_size}
+        words = params.bad_words_token_ids or ()
+        params._bad_words_token_ids = [ids for ids in words if max(ids) < self.vocab_size] or None
         super().add_request(request, req_index)
 
     @property
