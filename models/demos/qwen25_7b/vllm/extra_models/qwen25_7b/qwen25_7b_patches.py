@@ -84,8 +84,8 @@ async def render_and_check(render, online, request, *args, **kwargs):
         "vllm_xargs": config.model_config.logits_processors,
     }
     ignored = {name: getattr(request, name, None) for name in IGNORED if not readers.get(name)}
-    text = getattr(request, "text", None)
-    ignored |= {f"text.{name}": value for name, value in (text or ()) if name != "format"}
+    text = isinstance(request, ResponsesRequest) and request.text
+    ignored |= {f"text.{name}": value for name, value in text or () if name != "format"}
     check_unread((request.model_extra or {}) | ignored, DEFAULTS)
     if not hasattr(request, "to_sampling_params"):
         return await render(online, request, *args, **kwargs)
