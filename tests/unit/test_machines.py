@@ -112,7 +112,7 @@ def test_every_query_head_is_once_on_a_chip_with_its_kv_head(tp, kv_heads, group
         assert (len(queries), len(kvs)) == (plan.q_heads, plan.kv_heads)
         for place, query in enumerate(queries):
             if query is not None:
-                assert kvs[place // plan.group] == query // group
+                assert kvs[place * plan.kv_heads // plan.q_heads] == query // group
                 placed.append(query)
     assert sorted(placed) == list(range(kv_heads * group))
 

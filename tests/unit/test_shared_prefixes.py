@@ -6,17 +6,17 @@ from hypothesis import strategies as st
 
 from models.demos.qwen25_7b.config.sampling import GREEDY
 from models.demos.qwen25_7b.engine import scheduler as scheduler_module
-from models.demos.qwen25_7b.engine.prefill_batch import WEIGHTS
+from models.demos.qwen25_7b.engine.prefill_batch import WEIGHTS, pack_prompts
 from models.demos.qwen25_7b.engine.scheduler import BlockPool, Scheduler, Sequence
 
 
 def prefill(prompts: list[list[int]], *, apart: bool) -> tuple[int, int]:
     """(rows that are computed, batches). apart: each prompt is computed before the next one is admitted."""
-    scheduler = Scheduler(BlockPool(2048, 32), slots=32, max_sequences=32, max_prefill_rows=512)
+    scheduler = Scheduler(BlockPool(2048, 32), slots=32, max_sequences=32)
     batches, waiting = [], []
 
     def compute() -> None:
-        new = scheduler.prefill_batches(waiting)
+        new = pack_prompts([s.to_prefill() for s in waiting], 512, 32)
         for chunk in (chunk for batch in new for chunk in batch.chunks):
             scheduler.launched(scheduler.slots[chunk.prompt.slot], chunk.end)
         batches.extend(new)
@@ -56,7 +56,7 @@ TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=6 * BLOCK)  # two toke
 @given(st.lists(st.tuples(st.lists(TOKENS, min_size=1, max_size=4), st.integers(0, 9)), max_size=4), st.randoms())
 def test_a_known_block_was_written(calls, random):
     """Calls are closed after any number of batches, and their sequences leave in any order."""
-    scheduler = Scheduler(BlockPool(64, BLOCK), slots=4, max_sequences=4, max_prefill_rows=32)
+    scheduler = Scheduler(BlockPool(64, BLOCK), slots=4, max_sequences=4)
     written: dict[int, tuple[int, ...]] = {}  # block -> all tokens up to its end
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(scheduler_module, "WEIGHTS", BLOCK)
@@ -65,7 +65,7 @@ def test_a_known_block_was_written(calls, random):
             for sequence in sequences:
                 scheduler.admit(sequence)
                 assert sequence.num_cached < len(sequence.tokens), "the last token's logits are needed"
-            for batch in scheduler.prefill_batches(sequences)[:launches]:
+            for batch in pack_prompts([s.to_prefill() for s in sequences], 32, BLOCK)[:launches]:
                 for chunk in batch.chunks:
                     sequence = scheduler.slots[chunk.prompt.slot]
                     for i in range(chunk.num_cached // BLOCK, chunk.end // BLOCK):
@@ -82,7 +82,7 @@ def test_a_known_block_was_written(calls, random):
 
 def test_the_last_token_of_an_answer_is_part_of_no_prefix():
     """No step has written it to the cache."""
-    scheduler = Scheduler(BlockPool(8, BLOCK), slots=1, max_sequences=1, max_prefill_rows=32)
+    scheduler = Scheduler(BlockPool(8, BLOCK), slots=1, max_sequences=1)
     sequence = Sequence(0, [1] * (2 * BLOCK - 1), 3, GREEDY, ())
     scheduler.admit(sequence)
     scheduler.launched(sequence, len(sequence.tokens))

@@ -38,9 +38,7 @@ class ReplicaEngine:
     def __init__(self, replica: Replica, *, on_host: bool = False):
         self.replica = replica
         self.pool = BlockPool(replica.blocks, replica.block)
-        self.scheduler = Scheduler(
-            self.pool, slots=replica.slots, max_sequences=replica.users, max_prefill_rows=replica.model.max_prefill_rows
-        )
+        self.scheduler = Scheduler(self.pool, slots=replica.slots, max_sequences=replica.users)
         self.input_batch = InputBatch(replica.inputs, on_host=on_host)
         self.stats: Counter[str] = Counter()
         self._speculation: Optional[Speculation] = None
@@ -230,7 +228,7 @@ class Generator:
             while self._waiting and engine.scheduler.has_free_slot and engine.replica.in_flight:
                 yield from self._new_tokens(engine, engine.read_step())
         admitted = self._admit()
-        queues = [engine.scheduler.prefill_batches(new) for engine, new in admitted.items()]
+        queues = [engine.replica.batches([s.to_prefill() for s in new]) for engine, new in admitted.items()]
         for batches in zip_longest(*queues):
             launched = [(e, batch) for e, batch in zip(admitted, batches) if batch is not None]
             for engine, batch in launched:

@@ -9,13 +9,13 @@
 from collections import OrderedDict, abc
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Collection, Iterable, Optional
+from typing import Collection, Optional
 
 import numpy as np
 
 from ..config.sampling import SamplingParams
 from ..plans.grids import ceil_div
-from .prefill_batch import WEIGHTS, PrefillBatch, Prompt, pack_prompts
+from .prefill_batch import WEIGHTS, Prompt
 from .sampling import NextToken, TokenCounts, stream_key
 
 
@@ -40,6 +40,9 @@ class Sequence:
     @property
     def finished(self) -> bool:
         return self.remaining <= 0
+
+    def to_prefill(self) -> Prompt:
+        return Prompt(self.slot, self.tokens, self.num_cached, self.blocks)
 
     def next_token(self, slot: int, position: int, *, counted: bool) -> NextToken:
         """A token to sample. counted: with the tokens so far, if it has penalties."""
@@ -145,17 +148,15 @@ class Scheduler:
 
     - slots: rows of a decode step.
     - max_sequences: sequences at once; may be fewer than slots.
-    - max_prefill_rows: of a prefill batch.
     """
 
-    def __init__(self, pool: BlockPool, *, slots: int, max_sequences: int, max_prefill_rows: int):
+    def __init__(self, pool: BlockPool, *, slots: int, max_sequences: int):
         self.pool = pool
         self.slots: list[Optional[Sequence]] = [None] * slots
         self.running: list[Sequence] = []  # in the order of their admission
         # Full blocks of prompts whose prefill was not launched yet.
         self._unwritten: set[int] = set()
         self._max_sequences = max_sequences
-        self._max_prefill_rows = max_prefill_rows
 
     @property
     def has_free_slot(self) -> bool:
@@ -182,11 +183,6 @@ class Scheduler:
         sequence.slot = self.slots.index(None)
         self.slots[sequence.slot] = sequence
         self.running.append(sequence)
-
-    def prefill_batches(self, sequences: Iterable[Sequence]) -> list[PrefillBatch]:
-        """Return the prefill batches of sequences that were just admitted."""
-        prompts = [Prompt(s.slot, s.tokens, s.num_cached, s.blocks) for s in sequences]
-        return pack_prompts(prompts, self._max_prefill_rows, self.pool.block)
 
     def launched(self, sequence: Sequence, end: int) -> None:
         """The prefill of the sequence's tokens before position `end` was launched."""

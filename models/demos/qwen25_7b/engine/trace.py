@@ -155,10 +155,6 @@ class PendingRead:
 
     def token_ids(self) -> list[int]:
         """Wait for the transfer of a step's 32 token ids, one a slot."""
-        return ttnn.to_torch(self.get()).flatten().tolist()
-
-    def get(self) -> ttnn.Tensor:
-        """Wait for the transfer; return the tensor."""
         if self.done is not None:
             ttnn.event_synchronize(self.done)
-        return self.host
+        return ttnn.to_torch(self.host).flatten().tolist()

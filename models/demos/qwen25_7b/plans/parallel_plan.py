@@ -79,11 +79,6 @@ class ParallelPlan:
         """Whether tp chips can share a model's KV heads evenly, each head whole on its chips."""
         return kv_heads % tp == 0 or tp % kv_heads == 0
 
-    @property
-    def group(self) -> int:
-        """Queries that read one KV head on a chip."""
-        return self.q_heads // self.kv_heads
-
     def q_width(self, head_dim: int) -> int:
         """Columns of a chip's queries, and of its attention output."""
         return self.q_heads * head_dim
