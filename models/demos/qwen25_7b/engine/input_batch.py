@@ -133,10 +133,11 @@ class DeviceInputs:
         self._queues.write([(host_tensor(noise[None, None], self.mesh_device, *FLOAT32), self.controls.noise)])
 
     def write_sampling(self, next_tokens: list[NextToken], *, new_counts: bool) -> SamplingMode:
-        """Write how the chips sample these tokens; other slots are greedy. Return the mode of the launch.
+        """Write how the chips sample those of the tokens that they can. Return the mode of the launch.
 
-        new_counts: slots have changed, so the chips count from the tokens' `counts` on.
+        All other slots are greedy. new_counts: slots have changed, so the chips count from the tokens' `counts` on.
         """
+        next_tokens = [t for t in next_tokens if t.params.on_device]
         params = [GREEDY] * self.slots
         for t in next_tokens:
             params[t.slot] = t.params
@@ -233,10 +234,6 @@ class InputBatch:
         return self._write_sampling(samples, new_counts=False)
 
     def _write_sampling(self, samples: Iterable[tuple[int, Sequence, int]], *, new_counts: bool) -> SamplingMode:
-        """samples: slot, sequence and position of each token. Slots that the host samples are greedy on the chips."""
-        on_chips = [
-            sequence.next_token(slot, position, counted=new_counts)
-            for slot, sequence, position in samples
-            if not self.samples_on_host(sequence)
-        ]
-        return self._device.write_sampling(on_chips, new_counts=new_counts)
+        """samples: slot, sequence and position of each token."""
+        next_tokens = [s.next_token(slot, position, counted=new_counts) for slot, s, position in samples]
+        return self._device.write_sampling([] if self._on_host else next_tokens, new_counts=new_counts)

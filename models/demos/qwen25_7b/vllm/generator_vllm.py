@@ -12,7 +12,7 @@ import ttnn
 from ..config import DecoderConfig
 from ..engine.prefill_batch import Prompt
 from ..engine.replica import Replica
-from ..engine.sampling import NextToken, SamplingMode, TokenCounts, log_prob, sample_tokens
+from ..engine.sampling import NextToken, TokenCounts, log_prob, sample_tokens
 from ..engine.trace import PendingRead, trace_region
 from ..errors import check_integer
 from ..plans.blocks import whole_chunks
@@ -143,7 +143,7 @@ class QwenForCausalLM:
             next_tokens = tokens_to_sample(sampling_params, list(map(len, own)), self._vocab_size)
             counts = [TokenCounts(ids[:length], ids[length:]) for ids, length in zip(own, self.prompt_lengths)]
             next_tokens = [t._replace(counts=counts[t.slot]) for t in next_tokens]
-        mode = self._write_sampling(next_tokens, new_counts=True)
+        mode = self.replica.inputs.write_sampling(next_tokens, new_counts=True)
         logits = torch.zeros(rows, 1, self._vocab_size)
         ids, log_probs = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows)
         for batch in self.replica.batches(prompts):
@@ -189,7 +189,7 @@ class QwenForCausalLM:
         if new_counts or any(_on_host(t) and t.params.penalized for t in next_tokens):
             counts = token_counts(prompt_tokens, output_tokens, self.sequences)
             next_tokens = [t._replace(counts=counts[t.slot]) for t in next_tokens]
-        self.replica.launch_decode(self._write_sampling(next_tokens, new_counts=new_counts))
+        self.replica.launch_decode(self.replica.inputs.write_sampling(next_tokens, new_counts=new_counts))
         if not any(_on_host(t) or t.log_prob for t in next_tokens):
             return self.replica.pop_pending()
         ids, log_probs = torch.zeros(self.sequences, dtype=torch.int32), torch.zeros(self.sequences)
@@ -213,11 +213,6 @@ class QwenForCausalLM:
             self.replica.close()
 
     # ---- sampling
-
-    def _write_sampling(self, next_tokens: Sequence[NextToken], *, new_counts: bool) -> SamplingMode:
-        """DeviceInputs.write_sampling. Slots that the host samples are greedy on the chips."""
-        on_chips = [t for t in next_tokens if not _on_host(t)]
-        return self.replica.inputs.write_sampling(on_chips, new_counts=new_counts)
 
     def _read_sampled(self, next_tokens: Sequence[NextToken], ids: torch.Tensor, log_probs: torch.Tensor) -> None:
         """Wait for the newest launch; write the tokens and log-probabilities at their slots."""
