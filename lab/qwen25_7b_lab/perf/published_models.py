@@ -11,7 +11,7 @@ from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import Chip
 from models.demos.qwen25_7b.plans.decode_plan import DecodeLayout
 from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
-from models.demos.qwen25_7b.plans.memory_budget import RESERVED_BYTES, fits_in, largest, memory_budget
+from models.demos.qwen25_7b.plans.memory_budget import RESERVED_BYTES, fits, largest, memory_budget
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import check_decode, max_prefill_rows
@@ -41,11 +41,10 @@ def largest_split(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: 
     UserError if an op of the model has no plan on this split, or its weights do not fit a chip's DRAM.
     """
     table, dram = planned_table(config, recipe, kind, tp), dram_for_model(kind.chip)
-    fits = fits_in(dram, table)
     shortest = min(SHORTEST, config.context)
-    if fits(MAX_USERS, shortest):
-        return MAX_USERS, largest(config.context, lambda tokens: fits(MAX_USERS, tokens))
-    users = largest(MAX_USERS, lambda n: fits(n, shortest))
+    if fits(dram, table, MAX_USERS, shortest):
+        return MAX_USERS, largest(config.context, lambda tokens: fits(dram, table, MAX_USERS, tokens))
+    users = largest(MAX_USERS, lambda n: fits(dram, table, n, shortest))
     if not users:
         budget = memory_budget(table, shortest, blocks_for(1, shortest, BLOCK))
         raise UserError(
@@ -80,7 +79,7 @@ def context_contract(config: DecoderConfig, recipes: dict[str, Recipe]) -> list[
                     n for n in SPLITS if kind.row % n == 0 and ParallelPlan.deals_out(config.num_key_value_heads, n)
                 )
                 table = planned_table(config, recipe, kind, tp)
-                longest = largest(config.context, lambda tokens: fits_in(dram_for_model(kind.chip), table)(1, tokens))
+                longest = largest(config.context, lambda tokens: fits(dram_for_model(kind.chip), table, 1, tokens))
                 budget = lambda tokens: vars(memory_budget(table, tokens, blocks_for(1, tokens, BLOCK)))
                 entry |= dict(tp=tp, context=longest, room=dram_for_model(kind.chip), bytes=budget(longest))
                 if longest < config.context:

@@ -77,14 +77,9 @@ def weight_bytes(table: ModelTable, max_seq_len: int) -> int:
     )
 
 
-def fits_in(dram_bytes: int, table: ModelTable, block: int = BLOCK) -> Callable[[int, int], bool]:
-    """Return whether (users, tokens of each) fit `dram_bytes` of a chip's DRAM, with the model."""
-
-    def fits(users: int, tokens: int) -> bool:
-        blocks = blocks_for(users, tokens, block)
-        return memory_budget(table, tokens, blocks, block).total <= dram_bytes
-
-    return fits
+def fits(dram_bytes: int, table: ModelTable, users: int, tokens: int, block: int = BLOCK) -> bool:
+    """Whether users with `tokens` tokens each fit `dram_bytes` of a chip's DRAM, with the model."""
+    return memory_budget(table, tokens, blocks_for(users, tokens, block), block).total <= dram_bytes
 
 
 def largest(limit: int, fits: Callable[[int], bool]) -> int:
@@ -94,9 +89,7 @@ def largest(limit: int, fits: Callable[[int], bool]) -> int:
 
 def smaller_sizes(table: ModelTable, users: int, max_seq_len: int, block: int, free: int) -> str:
     """Describe what fits `free` bytes: the most users of this context, the longest context of these users."""
-
-    fits = fits_in(free, table, block)
-    fewer = largest(users - 1, lambda n: fits(n, max_seq_len))
-    shorter = largest(max_seq_len - 1, lambda n: fits(users, n))
+    fewer = largest(users - 1, lambda n: fits(free, table, n, max_seq_len, block))
+    shorter = largest(max_seq_len - 1, lambda n: fits(free, table, users, n, block))
     sizes = (fewer, max_seq_len), (users, shorter)
     return " or ".join(f"{n} users of {tokens} tokens" for n, tokens in sizes if n and tokens)
