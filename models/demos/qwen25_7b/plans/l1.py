@@ -10,7 +10,7 @@ from typing import Iterable, Iterator
 from .decode_plan import DecodeLayout
 from .grids import TILE, TILE_BYTES, ceil_div
 from .model_table import LayerSpec
-from .prefill_plan import PrefillMatmul, PrefillPlan
+from .prefill_plan import PrefillMatmul, PrefillPlan, q_chunk_size
 
 Tensor = tuple[str, int]  # name, bytes of a core
 Op = tuple[str, int, tuple[Tensor, ...]]  # name, bytes of circular buffers, tensors that are alive
@@ -201,7 +201,7 @@ def prefill_ops(plan: PrefillPlan, cached_prefix: bool) -> Iterator[Op]:
         yield footprint("heads side by side", 2 * ceil_div(q_width, TILE) * TILE_BYTES["bfloat16"], heads, attended)
     else:
         attended = "attention", (on_cores if plan.o.in_sharded else spread)(q_width)
-        yield footprint(ATTENTION, _attention_buffers(plan, plan.q_chunk_size, "bfloat16"), q, k, v, attended)
+        yield footprint(ATTENTION, _attention_buffers(plan, q_chunk_size(plan.rows), "bfloat16"), q, k, v, attended)
     yield from projected(O_PROJ, attended, plan.o)
     yield footprint("norm", _norm_buffers(plan), x)
     yield footprint(GATE, plan.mlp_in.buffers, x, wide[0])
@@ -224,7 +224,7 @@ def _norm_buffers(plan: PrefillPlan) -> int:
 
 def _attention_buffers(plan: PrefillPlan, k_chunk_size: int, kv_format: str) -> int:
     """Two chunks each of q, k and v, scores, a mask and two float32 results. Fitted to a mock, to some bytes."""
-    q_tiles, k_tiles = plan.q_chunk_size // TILE, k_chunk_size // TILE
+    q_tiles, k_tiles = q_chunk_size(plan.rows) // TILE, k_chunk_size // TILE
     head_tiles = ceil_div(plan.layer.dims.head_width, TILE)
     scores = q_tiles * k_tiles * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
     keys_and_values = 4 * k_tiles * head_tiles * TILE_BYTES[kv_format]

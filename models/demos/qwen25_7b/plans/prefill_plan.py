@@ -118,23 +118,14 @@ class PrefillPlan:
     k_chunk_size: int = TILE
 
     @property
-    def hidden(self) -> int:
-        return self.layer.dims.hidden_size
-
-    @property
     def gathered(self) -> AllReduceDtype:
         """Format of an all-reduce's sums; a chip alone has bfloat16."""
         return self.layer.recipe.all_reduce_dtype if self.layer.parallel.tp > 1 else "bfloat16"
 
     @property
-    def q_chunk_size(self) -> int:
-        """Tokens of q at a time, and of k where whole prompts attend."""
-        return q_chunk_size(self.rows)
-
-    @property
     def residual_memory(self) -> Shards:
         """[1, 1, rows, hidden]"""
-        return block_sharded(self.rows, self.hidden // self.cores.x, self.cores)
+        return block_sharded(self.rows, self.layer.dims.hidden_size // self.cores.x, self.cores)
 
     @property
     def heads_memory(self) -> Optional[Shards]:
@@ -156,12 +147,13 @@ class PrefillPlan:
     @property
     def scattered_memory(self) -> Optional[Shards]:
         """[1, 1, rows, hidden / chips]: a chip's columns of the sum."""
-        width = self.hidden // self.cores.x // self.layer.parallel.tp
+        width = self.layer.dims.hidden_size // self.cores.x // self.layer.parallel.tp
         return block_sharded(self.rows, width, self.cores) if self.o.out_sharded else None
 
 
 def q_chunk_size(rows: int) -> int:
-    """Tokens of q that a core takes at a time, of a batch's `rows` rows or of a sequence's in a chunked prefill.
+    """Tokens of q that a core takes at a time, of a batch's `rows` rows or of a sequence's in a chunked prefill. Whole
+    prompts take as many of k.
 
     Small batches take 32, so that few tokens are computed again. Large batches take 128, so that keys are
     read less often.

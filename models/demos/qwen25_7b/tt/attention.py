@@ -232,7 +232,7 @@ class TtQwenAttention:
             is_causal=True,
             scale=self.scale,
             cu_window_seqlens=inputs.window_starts,
-            program_config=attention_program(self.decode.grid, plan.q_chunk_size, plan.q_chunk_size),
+            program_config=attention_program(self.decode.grid, q_chunk_size(plan.rows), q_chunk_size(plan.rows)),
             compute_kernel_config=self.kernel,
             output_concat_heads=True,
             memory_config=memory_config(plan.heads_memory),
