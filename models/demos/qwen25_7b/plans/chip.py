@@ -43,11 +43,6 @@ class Chip:
         return self.grid.cores - (self.readers if self.readers_per_bank > 1 else 0)
 
     @property
-    def reader_bandwidth(self) -> float:
-        """Bytes a second that one of them reads."""
-        return self.matmul_bandwidth / self.readers
-
-    @property
     def matmul_l1(self) -> int:
         """Bytes of a core's L1 for the circular buffers of a decode matmul."""
         return self.l1 - BESIDE_MATMULS

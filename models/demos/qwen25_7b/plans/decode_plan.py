@@ -233,7 +233,8 @@ class DecodeMatmul:
     @property
     def hop_seconds(self) -> float:
         """The time in which a core streams a block of weights from its DRAM bank."""
-        return self.in0_block_w * self.bank_tiles * TILE_BYTES[self.weight] / self.chip.reader_bandwidth
+        reader_bandwidth = self.chip.matmul_bandwidth / self.chip.readers
+        return self.in0_block_w * self.bank_tiles * TILE_BYTES[self.weight] / reader_bandwidth
 
 
 def tiles_per_core(n_tiles: int, cores: int, divides: int = 0) -> int:
