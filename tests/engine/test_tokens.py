@@ -134,6 +134,11 @@ def test_every_sampling_side_by_side(generator, asked):
         assert asked.ask(generator, [prompt], 7, sampling=sampling) == [expected[:7]]
 
 
+def test_a_penalty_counts_prompt_and_answer(generator, asked):
+    some = asked.prompts[:3]
+    assert asked.ask(generator, some, sampling=SamplingParams(**PENALTY)) == asked.answers(some, **PENALTY)
+
+
 def test_a_random_load_loses_no_block_and_no_memory(generator, replica, mesh_device, asked):
     """Requests of every sampling come in calls of random size. Some are cancelled, and one call is left early."""
     rng, allocated = random.Random(14), []
