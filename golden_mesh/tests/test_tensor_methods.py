@@ -51,7 +51,7 @@ def test_every_way_to_read_gives_what_the_chips_hold(golden, parts, dim):
 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("padding", [None, -3.0])
-def test_padding_from_the_host_can_be_read_and_that_of_a_result_cannot(golden, padding, at_once):
+def test_padding_from_the_host_can_be_read_and_that_of_a_moved_tensor_cannot(golden, padding, at_once):
     ones = torch.ones(1, 1, 5, 7)
     device = golden.device if at_once else None
     sent = ttnn.from_torch(ones, BF16, layout=TILES, device=device, pad_value=padding)
@@ -60,6 +60,8 @@ def test_padding_from_the_host_can_be_read_and_that_of_a_result_cannot(golden, p
     for shard in ttnn.get_device_tensors(sent):
         assert shard.to_torch_with_padded_shape().float().equal(want)
     shard = ttnn.get_device_tensors(ttnn.abs(sent))[0]
+    assert shard.to_torch_with_padded_shape().float().equal(want.abs())
+    shard = ttnn.get_device_tensors(ttnn.transpose(ttnn.transpose(sent, 2, 3), 2, 3))[0]
     with pytest.raises(GoldenError, match=r"to_torch_with_padded_shape of \[1, 1, 5, 7\].*padding"):
         shard.to_torch_with_padded_shape()
     assert shard.to_torch().sum() == 35

@@ -1,5 +1,7 @@
 """Fixtures of the goldens' tests."""
 
+import gc
+
 import pytest
 import torch
 
@@ -17,6 +19,12 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture
 def several_chips(chips):
     """Mark a test that needs several chips."""
+
+
+@pytest.fixture
+def no_leftovers():
+    """A tensor of an earlier test that goes in the middle of a test leaves other room for the next buffer."""
+    gc.collect()
 
 
 @pytest.fixture

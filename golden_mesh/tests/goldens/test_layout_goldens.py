@@ -141,7 +141,7 @@ def test_padding_left_by_another_op_cannot_be_read(chips):
         chips.put(bf16(*ODD), layout=ROW_MAJOR), (1, 1, 64, 64), 3.0, **how
     )
     filled, block = fill(), fill(dtype=ttnn.bfloat8_b)
-    moved = ttnn.neg(filled)
+    moved = ttnn.transpose(filled, 2, 3)
     ttnn.add_(filled, 1.0)
     for tensor in (moved, block, filled):
         with pytest.raises(GoldenError, match="a chip's padding is unknown"):

@@ -175,7 +175,7 @@ def test_topk_of_a_partial_block_is_refused(chips):
     """A chip's padding of infinities takes the block's exponent."""
     x = torch.randn(1, 1, 32, 48)
     ttnn.topk(chips.put(x, ttnn.bfloat8_b), k=4)
-    with pytest.raises(HazardError, match="partial tile"):
+    with pytest.raises(HazardError, match="partial block"):
         ttnn.topk(chips.put(x[..., :40], ttnn.bfloat8_b), k=4)
 
 

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 
 from golden_mesh.arithmetic.aligned import GROUP, HALF, PLACES, PLACES_OF_PHASES, TIES_AWAY
 from golden_mesh.arithmetic.engine import BFLOAT16, FLOAT32, SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST, keep
+from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.parts import common_shape, constant, constant_of_16, in_parts
 
 TILE = 32
@@ -82,13 +83,13 @@ def sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
 
 
 def product(
-    a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: bool = False, by_faces: bool = False
+    a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: bool = False, by_faces: bool = False, spills=None
 ) -> torch.Tensor:
     """Return a [B, M, K] (through SrcB) @ b [B, K, N] (through SrcA), float32.
 
     block: tiles of the inner dim after which dest is packed and added to the sum in L1, to nearest even. The last
     block starts from that sum, unless a bias is added to it (`biased`). by_faces: all phases of one half of a tile come
-    before the other half, as in sums of columns.
+    before the other half, as in sums of columns. spills: a Kernel's.
     """
     padding = -a.shape[2] % TILE
     if padding:
@@ -107,19 +108,21 @@ def product(
     with np.errstate(all="ignore"):
         for i, j, k in itertools.product(*steps):
             left, right = a[:, i : i + batches, j : j + rows], b[:, i : i + batches, :, k : k + columns]
-            some = _product(left, right, phases, block, biased, by_faces)
+            some = _product(left, right, phases, block, biased, by_faces, spills)
             result[i : i + batches, j : j + rows, k : k + columns] = some
     return torch.from_numpy(result)
 
 
-def _product(a: np.ndarray, b: np.ndarray, phases: int, block: int, biased: bool, by_faces: bool) -> np.ndarray:
+def _product(a: np.ndarray, b: np.ndarray, phases: int, block: int, biased: bool, by_faces: bool, spills) -> np.ndarray:
     count = len(a) // TILE
     in_l1, dest = None, np.zeros((1, *common_shape(a.shape[1:], b.shape[1:])), np.float32)
     at_once = TILE * max(1, AT_ONCE // dest.size)
     parts = ((a[k : k + at_once], b[k : k + at_once]) for k in range(0, len(a), at_once))
     tiles = (tile for left, right in parts for tile in _tiles(left, right, phases, by_faces))
     for tile, instructions in enumerate(tiles):
-        if tile and tile % block == 0:
+        if tile and tile % block == 0 and spills:
+            dest = pack(torch.from_numpy(dest), spills).float().numpy()
+        elif tile and tile % block == 0:
             in_l1 = dest if in_l1 is None else _nearest_even(in_l1 + dest)
             is_last = tile + block >= count and not biased
             dest = in_l1 if is_last else np.zeros_like(dest)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import ttnn
+
 from golden_mesh.arithmetic.plain import in_float32
 
 PHASES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
@@ -15,12 +17,14 @@ class Kernel:
     - wide: dest holds float32, not bfloat16.
     - approximate: math_approx_mode. Some ops use it for their exp.
     - in_l1: packer_l1_acc. A matmul adds blocks of the inner dim in L1. Else dest goes on from the last block.
+    - spills: the block float in which a bfloat16 dest waits between these blocks, if it is not itself.
     """
 
     phases: int
     wide: bool
     approximate: bool = False
     in_l1: bool = True
+    spills: ttnn.DataType | None = None
 
     @staticmethod
     @in_float32(lambda *config, **defaults: Kernel(4, wide=True))

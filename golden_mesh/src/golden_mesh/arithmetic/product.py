@@ -29,6 +29,7 @@ from golden_mesh import switches
 from golden_mesh.arithmetic import aligned, bfloat16_dest, engine, special
 from golden_mesh.arithmetic.block_floats import BlockFloats
 from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.parts import common_shape
 from golden_mesh.arithmetic.plain import in_float32, is_plain
 
@@ -64,7 +65,7 @@ def product(
     """
     if 0 in (*a.shape, *b.shape):
         return torch.zeros(*common_shape(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-    if not kernel.in_l1:
+    if not kernel.in_l1 and kernel.spills is None:
         block = a.shape[-1]  # more tiles than there are
     block = block or _default_block(a.shape[-1])
     result = _product(a, b, kernel, bits, block, biased)
@@ -79,6 +80,8 @@ def product(
 
 def _product(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int, block: int, biased: bool) -> torch.Tensor:
     exact = switches.current.sums == "exact" and not is_plain()
+    if not kernel.wide:  # float32 is unpacked to bfloat16
+        a, b = (engine.keep(x, engine.BFLOAT16) if x.dtype == torch.float32 else x for x in (a, b))
     if isinstance(b, BlockFloats) and (exact or not kernel.wide):
         b = b.unpacked()
     if b.numel() == b.shape[-2] * b.shape[-1]:
@@ -170,7 +173,7 @@ def _exact_product(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int,
     """Return a [B, M, K] @ b [B, K, N]."""
     if kernel.wide:
         return _by_blocks(a.float(), b.float(), kernel.phases, block * TILE, biased)
-    return bfloat16_dest.product(a, b, kernel.phases, block, biased)
+    return bfloat16_dest.product(a, b, kernel.phases, block, biased, spills=kernel.spills)
 
 
 def _by_blocks(a: torch.Tensor, b: torch.Tensor, phases: int, rows: int, biased: bool) -> torch.Tensor:
@@ -310,7 +313,9 @@ def _sum_of_tiles(
     add_product = torch.Tensor.addmm_ if a.dim() == 2 else torch.Tensor.baddbmm_  # baddbmm_ takes longer for one
     sums, dest = None, torch.zeros(*a.shape[:-1], columns)
     for tile, rights in enumerate(tiles):
-        if tile and tile % block == 0:
+        if tile and tile % block == 0 and kernel.spills:
+            dest = pack(dest, kernel.spills).float()
+        elif tile and tile % block == 0:
             if sums is None:
                 sums, dest = dest, torch.zeros_like(dest)
             else:

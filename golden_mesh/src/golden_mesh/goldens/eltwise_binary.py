@@ -261,14 +261,14 @@ def div(input_tensor_a, input_tensor_b, value, rounding_mode, out, **activations
     other = value if input_tensor_b is None else input_tensor_b
     rounded = _ROUNDED.get(rounding_mode)
     dtypes = {x.dtype for x in (input_tensor_a, other) if isinstance(x, torch.Tensor)}
-    in_bfloat16 = out.dtype == ttnn.bfloat16 and dtypes == {torch.bfloat16}
+    dtype = out.dtype if dtypes == {torch.bfloat16} else ttnn.float32
 
     def function(a, b):
         if rounded and quotients.are_integers(a, b):
             return quotients.whole_quotient(a, b, rounding_mode)
         if rounded:
-            return quotients.rounded_quotient(a, b, rounded, in_bfloat16)
-        return quotients.quotient_of_inverse(a, b) if in_bfloat16 else quotients.quotient(a, b)
+            return quotients.rounded_quotient(a, b, rounded, dtype)
+        return quotients.quotient_of_inverse(a, b) if dtype == ttnn.bfloat16 else quotients.quotient(a, b)
 
     return compute(function, input_tensor_a, other, out.dtype, **activations)
 

@@ -65,8 +65,15 @@ def where(predicate, true_value, false_value):
     tensors = [x for x in (true_value, false_value) if isinstance(x, torch.Tensor)]
     if tensors and not tensors[0].is_floating_point():
         true_value, false_value = beside_integers(true_value), beside_integers(false_value)
+    elif tensors and tensors[0].dtype == torch.bfloat16:
+        true_value, false_value = _cut(true_value), _cut(false_value)
     is_zero = PLAIN["LOGICAL_NOT_UNARY"](predicate)
     return torch.where(is_zero, wide(false_value), wide(true_value))
+
+
+def _cut(x):
+    """A number beside bfloat16, of which the kernel has eight bits."""
+    return x if isinstance(x, torch.Tensor) else engine.keep(torch.tensor(float(x)), engine.BFLOAT16)
 
 
 _MOST_OF_INTEGERS = 16775716  # what the kernel of integers makes of float32's largest number

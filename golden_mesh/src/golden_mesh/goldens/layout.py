@@ -10,6 +10,7 @@ import ttnn
 
 from golden_mesh.arithmetic import engine, packer, special
 from golden_mesh.errors import GoldenError
+from golden_mesh.hazards import meet
 from golden_mesh.registry import golden, golden_table
 
 
@@ -108,6 +109,8 @@ golden("ttnn.fill_implicit_tile_padding", pads="fill_value")(lambda input_tensor
 
 @golden("ttnn.clone")
 def clone(input, compute_kernel_config, out):
+    if input.is_floating_point() == ("INT" in out.dtype.name):
+        meet("integers in a kernel of floats", "ttnn.clone", f"{input.dtype} to {out.dtype.name}")
     wide = compute_kernel_config is not None and compute_kernel_config.fp32_dest_acc_en
     return input if wide else _copied(input, out.dtype)
 

@@ -1,10 +1,12 @@
 """Matrix products: linear, matmul, addmm, sparse_matmul."""
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic import engine, special
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.arithmetic.product import product
@@ -19,12 +21,12 @@ from golden_mesh.registry import golden
 def _kernel(config, dtypes, first: str, second: str, out, configured: bool) -> Kernel:
     """The op's default kernel in ttnn 0.81.1.
 
-    HiFi3 for two float32 operands. LoFi for two block floats, and with a core grid or a program config. Else
-    HiFi2. Dest holds float32 if the first operand or the result is float32.
+    HiFi3 for two float32 operands (on a Blackhole HiFi4). LoFi for two block floats, and with a core grid or a
+    program config. Else HiFi2. Dest holds float32 if the first operand or the result is float32.
     """
     a, b = dtypes[first], dtypes[second]
     if a == b == ttnn.float32:
-        fidelity = "HiFi3"
+        fidelity = "HiFi4" if special.on_blackhole() else "HiFi3"
     else:
         fidelity = "LoFi" if configured or (a in BLOCK_FLOATS and b in BLOCK_FLOATS) else "HiFi2"
     return Kernel.of(config, fidelity, wide=ttnn.float32 in (a, out.dtype))
@@ -35,6 +37,8 @@ def biased(result, bias, kernel: Kernel):
     if bias is None:
         return result
     rows = bias if bias.dim() == 1 else bias[..., : result.shape[-2], :]
+    if rows.dtype == torch.float32 and not kernel.wide:
+        rows = engine.keep(rows, engine.BFLOAT16)
     return engine.add_in_dest(result, rows, kernel)
 
 
@@ -75,6 +79,12 @@ def _block(a, b, kernel: Kernel, formats, configs, chip, program_config=None, co
     return Choice(m, k, n, *batches, *configs, (of_a, of_b, max(of_sums, of_result), *of_bias), chip).block(core_grid)
 
 
+def _transposed(a: torch.Tensor, dtypes) -> torch.Tensor:
+    """By ttnn.transpose, which packs block floats. The product's kernel transposes b itself."""
+    dtype = dtypes["input_tensor_a"]
+    return pack(a.mT, dtype) if dtype in BLOCK_FLOATS else a.mT
+
+
 def _stacked(tensors: list[torch.Tensor], rank: int) -> torch.Tensor:
     """Return [chips, ..., rows, N] of tensors of this rank or less."""
     return torch.stack([x.reshape((1,) * (rank - x.dim()) + x.shape) for x in tensors])
@@ -92,7 +102,7 @@ def linear(
     """
     chips = isinstance(input_tensor_b, list)
     pairs = list(zip(input_tensor_a, input_tensor_b)) if chips else [(input_tensor_a, input_tensor_b)]
-    pairs = [(a.mT if transpose_a else a, b.mT if transpose_b else b) for a, b in pairs]
+    pairs = [(_transposed(a, dtypes) if transpose_a else a, b.mT if transpose_b else b) for a, b in pairs]
     vectors = [side.dim() == 1 for side in pairs[0]]
     if any(vectors):
         pairs = [(a[None] if vectors[0] else a, b[:, None] if vectors[1] else b) for a, b in pairs]
@@ -104,6 +114,9 @@ def linear(
     formats = [*map(dtypes.get, names), out.dtype, *([dtypes["bias"]] if in_dest else ())]
     memory = configs and [configs[name] for name in (*names, "out")]
     block = _block(a, b, kernel, formats, memory, chip, program_config, core_grid)
+    packs = not kernel.wide and out.dtype in BLOCK_FLOATS
+    if packs and not kernel.in_l1:
+        kernel = replace(kernel, spills=out.dtype)
     products = [product(a, b, kernel, block=block, biased=in_dest) for a, b in pairs]
     if any(vectors) and not in_dest:
         products = [result.squeeze([dim for dim, vector in zip((-2, -1), vectors) if vector]) for result in products]
@@ -116,6 +129,8 @@ def linear(
     if more_rows:
         meet("bias of more rows than the product", "ttnn.linear", f"bias {list(bias.shape)} for {list(result.shape)}")
         result = F.pad(result, (0, 0, 0, more_rows))  # x's padding is taken for zeros
+    if packs and in_dest and (kernel.spills or a.shape[-1] <= (block or 0) * ttnn.TILE_SIZE):
+        result = pack(result, out.dtype).float()  # a sum that is not added to one in L1 waits in the result's format
     result = biased(result, bias if in_dest else None, kernel)
     if any(vectors) and in_dest:
         result = result.reshape(*result.shape[:chips], *out.shape)

@@ -4,8 +4,10 @@ import math
 from typing import Callable
 
 import torch
+import ttnn
 
 from golden_mesh.arithmetic import powers, remainders, special
+from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.arithmetic.vector import inverse_of
 from golden_mesh.hazards import meet
 
@@ -88,9 +90,12 @@ def quotient_of_inverse(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.where((b == 0) & ~b.signbit(), torch.copysign(torch.full_like(a, torch.inf), a), result)
 
 
-def rounded_quotient(a: torch.Tensor, b: torch.Tensor, rounding: Callable, narrow: bool) -> torch.Tensor:
-    """The whole quotient of floats."""
-    return rounding(quotient_of_inverse(a, b).bfloat16().float() if narrow else special.normal(a / b))
+def rounded_quotient(a: torch.Tensor, b: torch.Tensor, rounding: Callable, dtype) -> torch.Tensor:
+    """The whole quotient of floats. dtype: in which the quotient waits to be rounded."""
+    if dtype == ttnn.bfloat16:
+        return rounding(quotient_of_inverse(a, b).bfloat16().float())
+    found = special.normal(a / b)
+    return rounding(pack(found.bfloat16().float(), dtype).float() if dtype in BLOCK_FLOATS else found)
 
 
 def quotient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

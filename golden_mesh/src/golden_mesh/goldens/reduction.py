@@ -1,20 +1,22 @@
 """Reductions, the largest values and their places, running sums, and sampling of tokens."""
 
 import math
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Callable
 
 import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic import bfloat16_dest, engine, packer, special
+from golden_mesh.arithmetic import engine, packer, special
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.product import sums_of_columns, sums_of_rows
+from golden_mesh.arithmetic.product import TILE, multiply, sums_of_columns, sums_of_rows
 from golden_mesh.goldens.activations import wide
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden, golden_table
 from golden_mesh.rounding import BLOCK
+
+LANES = 16
 
 
 def _dims(x: torch.Tensor, dim) -> tuple[int, ...]:
@@ -60,10 +62,19 @@ def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, c
     if x.dtype != torch.bfloat16:
         total = wide(x).sum(dims, keepdim)
         return total if factor == 1 else total * factor
-    dims = sorted(dim % x.dim() - x.dim() for dim in dims)
+    reduced = dims = sorted(dim % x.dim() - x.dim() for dim in dims)
+    in_one_kernel = dims[-2:] == [-2, -1] and max(x.shape[-2:]) <= TILE and (len(dims) == 2 or factor == 1)
+    if in_one_kernel and Kernel.of(config, "HiFi3", wide=True).wide:
+        x, dims = _sum_of_tile(x) * scalar, dims[:-2]
     for dim in reversed(dims):
         x = _sum_over(x, dim, factor if dim == dims[0] else 1.0, config)
-    return x if keepdim else x.squeeze(dims)
+    return x if keepdim else x.squeeze(reduced)
+
+
+def _sum_of_tile(x: torch.Tensor) -> torch.Tensor:
+    """The sums of matrices of one tile, [..., 1, 1]: of 16 lanes, each the sum of two columns, cut to bfloat16."""
+    lanes = F.pad(x.float(), (0, -x.shape[-1] % LANES)).unflatten(-1, (-1, LANES)).sum((-2, -3))
+    return engine.keep(lanes, engine.BFLOAT16).sum(-1)[..., None, None]
 
 
 def _sum_over(x: torch.Tensor, dim: int, factor: float, config) -> torch.Tensor:
@@ -132,16 +143,42 @@ golden("ttnn.std_hw")(lambda input_tensor: var_hw(input_tensor).sqrt())
 
 
 @golden("ttnn.prod")
-def prod(input_tensor, dim, keepdim, out):
-    """Along dim, for bfloat16 in a bfloat16 dest, or of the whole tensor."""
+def prod(input_tensor, dim, keepdim, dtypes, out):
+    """Along dim, tile by tile in dest. Of the whole tensor the host multiplies the elements of one tile of products.
+
+    The padding of block floats is filled with ones, and a product over rows or columns is one over transposed tiles.
+    """
+    x, dtype = input_tensor, dtypes["input_tensor"]
+    dim = None if x.dim() == 1 else dim
+    if "INT" in dtype.name or (dim is None and dtype in packer.BLOCK_FLOATS):
+        return (x.double().prod() if dim is None else x.double().prod(dim, keepdim)).reshape(out.shape)
     if dim is None:
-        return input_tensor.double().prod().float().reshape(out.shape)
-    if input_tensor.dtype != torch.bfloat16:
-        return input_tensor.float().prod(dim, keepdim)
-    product, *rest = input_tensor.unbind(dim)
-    for factor in rest:
-        product = bfloat16_dest.multiply(product, factor, phases=4)
-    return product.unsqueeze(dim) if keepdim else product
+        x = x.reshape(-1, *(1, 1, *x.shape)[-2:])
+        x = F.pad(x, (0, -x.shape[-1] % TILE, 0, -x.shape[-2] % TILE), value=1)
+        tiles = x.unflatten(2, (-1, TILE)).unflatten(1, (-1, TILE)).transpose(2, 3).reshape(-1, TILE, TILE)
+        return reduce(torch.mul, _product_in_dest(tiles, dtype).to(x.dtype).flatten().unbind()).reshape(out.shape)
+    if dtype not in packer.BLOCK_FLOATS:
+        return _product_in_dest(x.movedim(dim, 0), dtype).reshape(out.shape)
+    dim = dim % x.dim() - x.dim()
+    x = _with_ones(x, dtype)[..., : x.shape[-1]].reshape((1,) * (4 - x.dim()) + x.shape).movedim(dim, 0)
+    result = packer.pack(_product_in_dest(_with_ones(x, dtype), dtype), dtype)[..., : x.shape[-1]]
+    return (_with_ones(result[..., None], dtype)[..., :1] if dim == -1 else result).reshape(out.shape)
+
+
+def _with_ones(x: torch.Tensor, dtype) -> torch.Tensor:
+    """Block floats with ones in the padding of their last block, packed."""
+    return packer.pack(F.pad(x.float(), (0, -x.shape[-1] % BLOCK), value=1), dtype)
+
+
+def _product_in_dest(factors: torch.Tensor, dtype) -> torch.Tensor:
+    """The product over the first dim. SrcA takes dest back: of block floats, which have a float32 dest, eight bits."""
+    three = dtype == ttnn.float32 and not special.on_blackhole()
+    kernel = Kernel(3 if three else 4, wide=dtype != ttnn.bfloat16)
+    bits = engine.FLOAT32 if dtype == ttnn.float32 else engine.BFLOAT16
+    result = torch.ones(())
+    for factor in factors.unbind():
+        result = multiply(engine.keep(result, bits), factor, kernel)
+    return result
 
 
 # the place of the largest value: the first of equal values
@@ -156,7 +193,7 @@ def topk(input_tensor, k, dim, largest, indices_tensor, stable, dtypes):
     """
     dtype = dtypes["input_tensor"]
     if dtype in packer.BLOCK_FLOATS and input_tensor.shape[-1] % BLOCK:
-        meet("extreme of a partial tile in bfloat8_b", "ttnn.topk", f"{dtype.name} {list(input_tensor.shape)}")
+        meet("infinity in a block float's padding", "ttnn.topk", f"{dtype.name} {list(input_tensor.shape)}")
     if not stable:
         values, indices = torch.topk(input_tensor, k, dim, largest, True)
     elif largest and _have_keys(input_tensor, dim):

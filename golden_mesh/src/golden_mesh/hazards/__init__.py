@@ -160,9 +160,9 @@ HAZARDS = {
     "decode mask with users in its second dim": Hazard(
         "every user gets the first user's mask", "give the mask as [users, 1, heads, keys]"
     ),
-    "extreme of a partial tile in bfloat8_b": Hazard(
-        "the columns of the last, partial tile come out 0: its padding of infinities takes their exponent",
-        "typecast to bfloat16 first, or slice to a multiple of 32 columns",
+    "infinity in a block float's padding": Hazard(
+        "the columns of the last, partial block come out 0: the padding's infinity takes their exponent",
+        "typecast to bfloat16 first, slice to whole tiles, or ttnn.fill_implicit_tile_padding(x, 1.0)",
     ),
     "transpose of height shards in L1": Hazard(
         "half of the values are wrong, another half each time",

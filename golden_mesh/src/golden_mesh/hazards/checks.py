@@ -289,7 +289,7 @@ def _block_of_columns(width: int, height: int, cores: int) -> tuple[int, int]:
     return side, count
 
 
-@checks("extreme of a partial tile in bfloat8_b", "ttnn.max", "ttnn.min")
+@checks("infinity in a block float's padding", "ttnn.max", "ttnn.min")
 def _partial_tile(input_tensor, **_) -> What:
     if input_tensor.dtype in BLOCK_FLOATS and input_tensor.shape[-1] % ttnn.TILE_SIZE:
         return f"{input_tensor.dtype.name} {list(input_tensor.shape)}"

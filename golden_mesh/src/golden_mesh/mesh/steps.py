@@ -12,6 +12,7 @@ from golden_mesh.arithmetic.plain import is_plain
 from golden_mesh.errors import GoldenError
 from golden_mesh.mesh.arguments import substitute
 from golden_mesh.mesh.memory import NEVER_WRITTEN, GoldenMemory, Slot, each_once, identity
+from golden_mesh.mesh.padding import cut, paddings, widened
 from golden_mesh.mesh.unknown import Shards, as_marks, keep_marks, read_all
 from golden_mesh.registry import MOVERS, Golden
 
@@ -141,6 +142,10 @@ def _extras(step: Step) -> dict:
     return extras
 
 
+def _paddings(step: Step) -> tuple[int, list]:
+    return paddings(step, memory)
+
+
 def _computed(dtype: ttnn.DataType) -> ttnn.DataType:
     """Return the dtype that a golden computes with: the tensor's, or float32 inside `plain_float32`."""
     return ttnn.float32 if is_plain() and "INT" not in dtype.name else dtype
@@ -151,9 +156,20 @@ def _run_per_chip(step: Step, shards: Shards, memory) -> None:
     results: list[tuple | None] = [None] * chips
     extras = _extras(step)
     rewritten: dict[str, list] = {}  # inputs by parameter, new values by chip
+    columns, beyond = _paddings(step)
+    found = set()  # values of the result's padding
+
+    def compute(values: list, *chips: int) -> tuple:
+        packed = _rounded(step, step.call(widened(values, columns, beyond), extras), *chips, columns=columns)
+        if columns:
+            whole, value = cut(step, *packed, columns)
+            found.add(value)
+            return (whole,)
+        return packed
+
     groups = _replicas(len((step.inputs or step.outputs)[0].devices), shards)
     if stacked := _stacked(step, shards, [group[0] for group in groups]):
-        rounded = _rounded(step, step.call(stacked, extras), len(groups))
+        rounded = compute(stacked, len(groups))
         for group, *of_group in zip(groups, *(values.unbind() for values in rounded)):
             for chip in group:
                 results[chip] = of_group
@@ -166,11 +182,13 @@ def _run_per_chip(step: Step, shards: Shards, memory) -> None:
                     rewritten.setdefault(name, [None] * chips)[chip] = values
 
             extras["rewrite"] = rewrite
-        rounded = _rounded(step, step.call([values and values[group[0]] for values in shards], extras))
+        rounded = compute([values and values[group[0]] for values in shards])
         for chip in group:
             results[chip] = rounded
     pads = step.golden.pads
     padding = step.arguments[pads] if isinstance(pads, str) else pads
+    if len(found) == 1:
+        padding = found.pop()
     for slot, values in zip(step.outputs, zip(*results)):
         memory.write(slot, values, padding=padding)
     for name, values in rewritten.items():
@@ -254,19 +272,19 @@ def _run_over_chips(step: Step, shards: Shards, memory) -> None:
                 memory.forget(out._replace(devices=chip[:1], coordinates=chip[1:]), NEVER_WRITTEN)
 
 
-def _rounded(step: Step, value, *chips: int) -> tuple[torch.Tensor, ...]:
+def _rounded(step: Step, value, *chips: int, columns: int = 0) -> tuple[torch.Tensor, ...]:
     """Return the golden's results as the packer writes them, checked against the real op's output specs.
 
-    chips: the first dim of results of stacked chips.
+    chips: the first dim of results of stacked chips. columns: of padding in the result.
     """
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(values) != len(step.outputs):
         raise GoldenError(f"{step.golden.name} returned {len(step.outputs)} tensors, its golden {len(values)}")
     packed = []
     for v, slot in zip(values, step.outputs):
-        shape = *chips, *slot.shape
+        shape = *chips, *slot.shape[:-1], *(extent + columns for extent in slot.shape[-1:])
         if v.shape != shape:
-            if _without_ones(v.shape[len(chips) :]) != _without_ones(slot.shape):
+            if _without_ones(v.shape[len(chips) :]) != _without_ones(shape[len(chips) :]):
                 raise GoldenError(f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}")
             v = v.reshape(shape)
         packed.append(_packed(step.golden, v, slot.dtype))

@@ -67,10 +67,35 @@ def _snake_beta(input_tensor: torch.Tensor, alpha: torch.Tensor, beta: torch.Ten
     return input_tensor + torch.sin(alpha * input_tensor) ** 2 / beta
 
 
+def _packed(function: Callable, a: torch.Tensor, b: Operand, dtype) -> torch.Tensor:
+    """A step of an op of several steps: function(a, b) in a block float."""
+    names = "ab" if isinstance(b, torch.Tensor) else "a"
+    return pack(compute(function, a, b, dtype, dict.fromkeys(names, dtype)), dtype)
+
+
+def _is_in_steps(dtype, *operands: Operand) -> bool:
+    """Whether the library has no kernel of three operands: block floats of which some broadcast, all in one way."""
+    if dtype not in BLOCK_FLOATS or not all(isinstance(x, torch.Tensor) and x.dim() > 1 for x in operands):
+        return False
+    extents = [max(x.shape[dim] for x in operands) for dim in (-2, -1)]
+    ways = {tuple(x.shape[dim] < extent for dim, extent in zip((-2, -1), extents)) for x in operands}
+    return len(ways - {(False, False)}) == 1
+
+
+def _addcmul(input_a, input_b, input_c, value, out):
+    """a + value * b * c, which the packer rounds."""
+    if _is_in_steps(out.dtype, input_a, input_b, input_c):
+        product = _packed(torch.mul, input_b, input_c, out.dtype)
+        return _packed(torch.add, input_a, _packed(torch.mul, product, float(value), out.dtype), out.dtype)
+    if not input_a.is_floating_point():
+        return _in_float32(lambda a, b, c, value: a + value * b * c, input_a, input_b, input_c, value)
+    result = wide(input_a) + value * wide(input_b) * wide(input_c)
+    return pack(result, ttnn.bfloat16) if out.dtype in BLOCK_FLOATS else result
+
+
 _ROWS = {
     "ttnn.addalpha": _with_alpha(torch.add),
-    "ttnn.addcdiv": _of_floats(lambda input_a, input_b, input_c, value: input_a + value * input_b / input_c),
-    "ttnn.addcmul": _of_floats(lambda input_a, input_b, input_c, value: input_a + value * input_b * input_c),
+    "ttnn.addcmul": _addcmul,
     "ttnn.atan2": _of_floats(_atan2),
     # the next number of the tensors' dtype from a towards b
     "ttnn.nextafter": lambda input_tensor_a, input_tensor_b: torch.nextafter(input_tensor_a, input_tensor_b),
@@ -83,7 +108,7 @@ golden_table(_ROWS)
 @golden("ttnn.hypot")
 def hypot(input_tensor_a, input_tensor_b, dtypes, out):
     """Squares of large numbers are infinite, and of small ones 0. Block floats have squares in their format."""
-    if out.dtype in BLOCK_FLOATS:
+    if out.dtype != ttnn.float32:
         steps = ["square"], ["square"], ["sqrt"]
         names = "input_tensor_a_activations", "input_tensor_b_activations", "activations"
         return compute(torch.add, input_tensor_a, input_tensor_b, out.dtype, dtypes, **dict(zip(names, steps)))
@@ -100,28 +125,33 @@ def isclose(input_tensor_a, input_tensor_b, rtol, atol, equal_nan):
 
 
 @golden("ttnn.div_no_nan")
-def div_no_nan(input_tensor_a, input_tensor_b, value):
-    """a / b, and 0 where b is 0."""
+def div_no_nan(input_tensor_a, input_tensor_b, value, out):
+    """a / b, and 0 where b is 0. Block floats are packed before: beside an infinity are zeros."""
     other = value if input_tensor_b is None else input_tensor_b
-    return _in_float32(_div_no_nan, input_tensor_a, other)
+    if not isinstance(other, torch.Tensor) and other and input_tensor_a.dtype == torch.bfloat16:
+        return _packed(torch.mul, input_tensor_a, 1 / float(other), out.dtype)
+    return _in_float32(partial(_div_no_nan, dtype=out.dtype), input_tensor_a, other)
 
 
-def _div_no_nan(a: torch.Tensor, b: Operand) -> torch.Tensor:
+def _div_no_nan(a: torch.Tensor, b: Operand, dtype) -> torch.Tensor:
     b = torch.as_tensor(b)
     is_zero = b == 0 if b.is_floating_point() else (b == 0) | (b == -1 << 31)  # as in `quotient`
-    return torch.where(is_zero, 0.0, quotient(a, b))
+    found = quotient(a, b)
+    return torch.where(is_zero, 0.0, pack(found.bfloat16().float(), dtype) if dtype in BLOCK_FLOATS else found)
 
 
 @golden("ttnn.floor_div")
-def floor_div(input_tensor_a, input_tensor_b, value):
+def floor_div(input_tensor_a, input_tensor_b, value, out):
     other = value if input_tensor_b is None else input_tensor_b
     if not isinstance(other, torch.Tensor) and not input_tensor_a.is_floating_point():
         inverse = 1 / torch.tensor(float(other))  # the nearest: 49 / 7 may be 6
         return torch.floor(input_tensor_a.float() * inverse)
+    if not isinstance(other, torch.Tensor) and input_tensor_a.dtype == torch.float32:
+        return torch.floor(input_tensor_a / other)
     if not isinstance(other, torch.Tensor):
-        return _in_float32(lambda a, b: torch.floor(a / b), input_tensor_a, other)
-    narrow = input_tensor_a.dtype == torch.bfloat16
-    return _in_float32(partial(rounded_quotient, rounding=torch.floor, narrow=narrow), input_tensor_a, other)
+        return torch.floor(wide(_packed(torch.mul, input_tensor_a, 1 / float(other), out.dtype)))
+    dtype = out.dtype if input_tensor_a.dtype == torch.bfloat16 else ttnn.float32
+    return _in_float32(partial(rounded_quotient, rounding=torch.floor, dtype=dtype), input_tensor_a, other)
 
 
 @golden("ttnn.fmod")
@@ -136,9 +166,21 @@ def fmod(input_tensor_a, input_tensor_b, scalar):
     return _in_float32(partial(by, narrow=narrow), input_tensor_a, other)
 
 
+@golden("ttnn.addcdiv")
+def addcdiv(input_a, input_b, input_c, value, out):
+    """a + value * b / c"""
+    if out.dtype in BLOCK_FLOATS:
+        found = _packed(quotient, input_b, input_c, out.dtype)
+        return _packed(torch.add, input_a, _packed(torch.mul, found, float(value), out.dtype), out.dtype)
+    return _in_float32(lambda a, b, c: a + value * b / c, input_a, input_b, input_c)
+
+
 @golden("ttnn.lerp")
-def lerp(input, end, weight):
+def lerp(input, end, weight, out):
     """input + weight * (end - input). A number is cut to bfloat16 beside bfloat16 tensors."""
+    if _is_in_steps(out.dtype, input, end, weight):
+        product = _packed(torch.mul, _packed(torch.sub, end, input, out.dtype), weight, out.dtype)
+        return _packed(torch.add, input, product, out.dtype)
     if not isinstance(weight, torch.Tensor) and input.dtype == torch.bfloat16:
         weight = engine.keep(torch.tensor(float(weight)), engine.BFLOAT16).item()
     return _in_float32(lambda a, b, w: a + w * (b - a), input, end, weight)

@@ -1,0 +1,68 @@
+"""Where a kernel rounds inside of an op: by numbers at which the step shows. A simulated N150 gives all of these.
+
+The inputs are constants, so a result is one number, but for those of the padding.
+"""
+
+import pytest
+import torch
+import ttnn
+
+from golden_mesh import exact_sums
+from golden_mesh.hazards import HazardError
+
+B8, BF, F32 = ttnn.bfloat8_b, ttnn.bfloat16, ttnn.float32
+CONFIG = dict(math_fidelity=ttnn.MathFidelity.HiFi4, math_approx_mode=False, fp32_dest_acc_en=False)
+IN_L1, SPILLED = (ttnn.WormholeComputeKernelConfig(packer_l1_acc=l1, **CONFIG) for l1 in (True, False))
+
+ROWS = {
+    # the library has steps of two operands for block floats that broadcast: 129 * 1 is packed to 130
+    "lerp(full(-128, B8), full(1, B8), full(1, B8, 32, 1))": 2,
+    "lerp(full(-128, B8), full(1, B8), full(1, B8))": 1,
+    "addcmul(full(-128, B8), full(3, B8), full(43, B8, 1, 32), value=1.0)": 2,
+    # a tie, which the packer rounds away from zero
+    "addcmul(full(1, BF), full(2**-8, BF), full(1, BF), value=1.0)": 1 + 2**-7,
+    # a number beside bfloat16 is cut
+    "where(full(1, BF), 0.3, full(1, BF))": 0.298828125,
+    # the sum of squares is rounded to bfloat16 before its root
+    "hypot(full(1, BF), full(2**-4, BF))": 1,
+    # the quotient 67.9 is rounded to bfloat16 before it is made whole
+    "floor_div(full(20.375, BF), 0.3)": 68,
+    # float32 beside bfloat16 is cut to it
+    "matmul(full(1, BF), full(1 + 2**-8, F32))": 32,
+    "matmul(full(1, F32), full(1 + 2**-8, F32))": 32.125,
+    # a bias of float32, too; and the sum of one block waits in the result's format for its bias
+    "linear(full(1, BF), full(1, BF), bias=full(1 - 2**-9, F32, 1, 32), compute_kernel_config=IN_L1)": 33,
+    "linear(full(1, B8), full(129 / 32, BF), bias=full(-128, BF, 1, 32), dtype=B8, compute_kernel_config=IN_L1)": 2,
+    # without packer_l1_acc the sum of 129s waits in the result's format after each block
+    "matmul(full(3, B8, 64, 256), full(43 / 32, B8, 256, 64), compute_kernel_config=SPILLED)": 1072,
+    "matmul(full(3, B8, 64, 256), full(43 / 32, B8, 256, 64), compute_kernel_config=IN_L1)": 1024,
+    # SrcA takes the product back from dest, cut
+    "prod(full(1 + 2**-12, F32, 32, 2), dim=-1)": 1,
+}
+"""The call -> its result."""
+
+
+def full(put, value: float, dtype=BF, *shape: int) -> ttnn.Tensor:
+    return put(torch.full(shape or (32, 32), float(value)), dtype)
+
+
+def result(call: str, put) -> ttnn.Tensor:
+    names = globals() | {"full": lambda *args: full(put, *args)}
+    return eval(f"ttnn.{call}", names)
+
+
+@pytest.mark.parametrize("call", ROWS)
+def test_a_step_rounds_as_on_a_chip(chips, call):
+    with exact_sums():
+        got = chips.get(result(call, chips.put))[0].double()
+    assert (got == ROWS[call]).all(), got.flatten()[0].item()
+
+
+def test_the_padding_of_a_block_float_takes_part_in_its_exponent(chips):
+    x = full(chips.put, -8, B8, 32, 17)
+    found = chips.get(ttnn.exp(x))[0]
+    assert (found[:, :16] > 3e-4).all() and (found[:, 16] == 0).all()  # beside exp(0)
+    with pytest.raises(HazardError, match="the columns of the last, partial block come out 0"):
+        ttnn.reciprocal(x)
+    padded = ttnn.fill_implicit_tile_padding(x, 1.0)
+    assert (chips.get(ttnn.reciprocal(padded))[0] == -0.125).all()
