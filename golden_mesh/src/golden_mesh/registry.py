@@ -180,7 +180,8 @@ def golden(*names: str, **fields) -> Callable:
       Without `writes`, `unread` applies to the tensors that the op returns (ttnn.generic_op).
       The golden then gets None for these tensors.
     - view: the op may return its input's memory. The golden computes the copy for the other case.
-    - pads: the value in the padding of the result's tiles, or the parameter that has it. By default it is unknown.
+    - pads: the value in the padding of the result's tiles, or the parameter that has it: the value, or a tensor with
+      such padding. By default it is unknown.
     - stacks: parameters that may have a dim more, of chips, before their own, and equal ranks. Results have it, too.
       Tensors of other parameters are the same on all of these chips.
     - lists: parameters that are then lists of the chips' tensors: what is too large to be copied, as weights.

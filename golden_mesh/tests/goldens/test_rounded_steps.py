@@ -30,6 +30,7 @@ ROWS = {
     # float32 beside bfloat16 is cut to it
     "matmul(full(1, BF), full(1 + 2**-8, F32))": 32,
     "matmul(full(1, F32), full(1 + 2**-8, F32))": 32.125,
+    "matmul(full(1, F32), full(1 + 2**-8, F32), dtype=BF)": 32,
     # a bias of float32, too; and the sum of one block waits in the result's format for its bias
     "linear(full(1, BF), full(1, BF), bias=full(1 - 2**-9, F32, 1, 32), compute_kernel_config=IN_L1)": 33,
     "linear(full(1, B8), full(129 / 32, BF), bias=full(-128, BF, 1, 32), dtype=B8, compute_kernel_config=IN_L1)": 2,

@@ -24,11 +24,11 @@ def _copied(x: torch.Tensor, dtype) -> torch.Tensor:
     return engine.keep(x, engine.BFLOAT16) if x.dtype == torch.float32 and dtype != ttnn.float32 else x
 
 
-golden("ttnn.to_memory_config")(lambda tensor, out: _copied(tensor, out.dtype))
+golden("ttnn.to_memory_config", pads="tensor")(lambda tensor, out: _copied(tensor, out.dtype))
 
 
 @golden(
-    "ttnn.interleaved_to_sharded", "ttnn.sharded_to_interleaved",
+    "ttnn.interleaved_to_sharded", "ttnn.sharded_to_interleaved", pads="input_tensor",
     ignores="sharded_memory_config keep_l1_aligned preallocated_output",
 )  # fmt: skip
 def interleaved_to_sharded(input_tensor, out):

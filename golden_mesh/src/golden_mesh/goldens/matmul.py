@@ -22,14 +22,14 @@ def _kernel(config, dtypes, first: str, second: str, out, configured: bool) -> K
     """The op's default kernel in ttnn 0.81.1.
 
     HiFi3 for two float32 operands (on a Blackhole HiFi4). LoFi for two block floats, and with a core grid or a
-    program config. Else HiFi2. Dest holds float32 if the first operand or the result is float32.
+    program config. Else HiFi2. Dest holds float32 if the result is float32.
     """
     a, b = dtypes[first], dtypes[second]
     if a == b == ttnn.float32:
         fidelity = "HiFi4" if special.on_blackhole() else "HiFi3"
     else:
         fidelity = "LoFi" if configured or (a in BLOCK_FLOATS and b in BLOCK_FLOATS) else "HiFi2"
-    return Kernel.of(config, fidelity, wide=ttnn.float32 in (a, out.dtype))
+    return Kernel.of(config, fidelity, wide=out.dtype == ttnn.float32)
 
 
 def biased(result, bias, kernel: Kernel):

@@ -146,6 +146,13 @@ def _paddings(step: Step) -> tuple[int, list]:
     return paddings(step, memory)
 
 
+def _padding(step: Step) -> float | None:
+    """The value of the result's padding by the golden's `pads`."""
+    pads = step.golden.pads
+    value = step.arguments[pads] if isinstance(pads, str) else pads
+    return memory.padding(value) if type(value) is Slot else value
+
+
 def _computed(dtype: ttnn.DataType) -> ttnn.DataType:
     """Return the dtype that a golden computes with: the tensor's, or float32 inside `plain_float32`."""
     return ttnn.float32 if is_plain() and "INT" not in dtype.name else dtype
@@ -185,10 +192,7 @@ def _run_per_chip(step: Step, shards: Shards, memory) -> None:
         rounded = compute([values and values[group[0]] for values in shards])
         for chip in group:
             results[chip] = rounded
-    pads = step.golden.pads
-    padding = step.arguments[pads] if isinstance(pads, str) else pads
-    if len(found) == 1:
-        padding = found.pop()
+    padding = found.pop() if len(found) == 1 else _padding(step)
     for slot, values in zip(step.outputs, zip(*results)):
         memory.write(slot, values, padding=padding)
     for name, values in rewritten.items():
