@@ -170,8 +170,8 @@ def fmod(input_tensor_a, input_tensor_b, scalar):
 def addcdiv(input_a, input_b, input_c, value, out):
     """a + value * b / c"""
     if out.dtype in BLOCK_FLOATS:
-        found = _packed(quotient, input_b, input_c, out.dtype)
-        return _packed(torch.add, input_a, _packed(torch.mul, found, float(value), out.dtype), out.dtype)
+        found = _packed(quotient, _packed(torch.mul, input_b, float(value), out.dtype), input_c, out.dtype)
+        return _packed(torch.add, input_a, found, out.dtype)
     return _in_float32(lambda a, b, c: a + value * b / c, input_a, input_b, input_c)
 
 
