@@ -37,6 +37,7 @@ ROWS = {
     # without packer_l1_acc the sum of 129s waits in the result's format after each block
     "matmul(full(3, B8, 64, 256), full(43 / 32, B8, 256, 64), compute_kernel_config=SPILLED)": 1072,
     "matmul(full(3, B8, 64, 256), full(43 / 32, B8, 256, 64), compute_kernel_config=IN_L1)": 1024,
+    "addmm(full(0, B8, 64, 64), full(3, B8, 64, 256), full(43 / 32, B8, 256, 64), compute_kernel_config=SPILLED)": 1072,
     # SrcA takes the product back from dest, cut
     "prod(full(1 + 2**-12, F32, 32, 2), dim=-1)": 1,
 }

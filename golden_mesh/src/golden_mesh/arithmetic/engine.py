@@ -61,6 +61,11 @@ def _taken_of_a(kernel: Kernel) -> int:
     return SRC_A_FIRST if kernel.phases == 1 else SRC_A
 
 
+def cut_number(value: float) -> float:
+    """A number as a kernel has it beside bfloat16: its first eight bits."""
+    return keep(torch.tensor(float(value)), BFLOAT16).item()
+
+
 def source_a(x: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:
     """Return the part of `x` in SrcA that the multiplier uses, as float32."""
     return _cut(x, _taken_of_a(kernel), bits)

@@ -74,7 +74,7 @@ def correction(old: torch.Tensor, new: torch.Tensor, scale: float, kernel: Kerne
 
 def _scaled(difference: torch.Tensor, scale: float) -> torch.Tensor:
     """The kernels have this scale in bfloat16, cut."""
-    return difference * engine.keep(torch.tensor(float(scale)), engine.BFLOAT16).item()
+    return difference * engine.cut_number(scale)
 
 
 def joined(states: list, scale: float, kernel: Kernel) -> tuple[torch.Tensor, torch.Tensor]:

@@ -25,7 +25,7 @@ golden("ttnn.full", ignores="shape")(constant)
 def full_like(tensor, fill_value, dtypes, tiled, out):
     """A kernel fills tiles of bfloat16, and cuts the value."""
     cut = tiled and dtypes["tensor"] == out.dtype == ttnn.bfloat16
-    return constant(engine.keep(torch.tensor(float(fill_value)), engine.BFLOAT16).item() if cut else fill_value, out)
+    return constant(engine.cut_number(fill_value) if cut else fill_value, out)
 
 
 golden("ttnn.zeros", "ttnn.zeros_like", ignores="shape tensor")(lambda out: constant(0.0, out))

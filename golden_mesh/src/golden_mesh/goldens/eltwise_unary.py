@@ -73,7 +73,7 @@ def where(predicate, true_value, false_value):
 
 def _cut(x):
     """A number beside bfloat16, of which the kernel has eight bits."""
-    return x if isinstance(x, torch.Tensor) else engine.keep(torch.tensor(float(x)), engine.BFLOAT16)
+    return x if isinstance(x, torch.Tensor) else torch.tensor(engine.cut_number(x))
 
 
 _MOST_OF_INTEGERS = 16775716  # what the kernel of integers makes of float32's largest number

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic import engine, special
-from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.kernel import Kernel, of_two_float32
 from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.arithmetic.product import product
 from golden_mesh.errors import GoldenError
@@ -26,10 +26,12 @@ def _kernel(config, dtypes, first: str, second: str, out, configured: bool) -> K
     """
     a, b = dtypes[first], dtypes[second]
     if a == b == ttnn.float32:
-        fidelity = "HiFi4" if special.on_blackhole() else "HiFi3"
+        fidelity = of_two_float32()
     else:
         fidelity = "LoFi" if configured or (a in BLOCK_FLOATS and b in BLOCK_FLOATS) else "HiFi2"
-    return Kernel.of(config, fidelity, wide=out.dtype == ttnn.float32)
+    kernel = Kernel.of(config, fidelity, wide=out.dtype == ttnn.float32)
+    waits_packed = out.dtype in BLOCK_FLOATS and not kernel.wide and not kernel.in_l1
+    return replace(kernel, spills=out.dtype) if waits_packed else kernel
 
 
 def biased(result, bias, kernel: Kernel):
@@ -114,9 +116,6 @@ def linear(
     formats = [*map(dtypes.get, names), out.dtype, *([dtypes["bias"]] if in_dest else ())]
     memory = configs and [configs[name] for name in (*names, "out")]
     block = _block(a, b, kernel, formats, memory, chip, program_config, core_grid)
-    packs = not kernel.wide and out.dtype in BLOCK_FLOATS
-    if packs and not kernel.in_l1:
-        kernel = replace(kernel, spills=out.dtype)
     products = [product(a, b, kernel, block=block, biased=in_dest) for a, b in pairs]
     if any(vectors) and not in_dest:
         products = [result.squeeze([dim for dim, vector in zip((-2, -1), vectors) if vector]) for result in products]
@@ -129,7 +128,8 @@ def linear(
     if more_rows:
         meet("bias of more rows than the product", "ttnn.linear", f"bias {list(bias.shape)} for {list(result.shape)}")
         result = F.pad(result, (0, 0, 0, more_rows))  # x's padding is taken for zeros
-    if packs and in_dest and (kernel.spills or a.shape[-1] <= (block or 0) * ttnn.TILE_SIZE):
+    one_block = not kernel.wide and a.shape[-1] <= (block or 0) * ttnn.TILE_SIZE
+    if in_dest and out.dtype in BLOCK_FLOATS and (kernel.spills or one_block):
         result = pack(result, out.dtype).float()  # a sum that is not added to one in L1 waits in the result's format
     result = biased(result, bias if in_dest else None, kernel)
     if any(vectors) and in_dest:

@@ -9,14 +9,12 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic import engine, packer, special
-from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.product import TILE, multiply, sums_of_columns, sums_of_rows
+from golden_mesh.arithmetic.kernel import PHASES, Kernel, of_two_float32
+from golden_mesh.arithmetic.product import FACE, TILE, multiply, sums_of_columns, sums_of_rows
 from golden_mesh.goldens.activations import wide
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden, golden_table
 from golden_mesh.rounding import BLOCK
-
-LANES = 16
 
 
 def _dims(x: torch.Tensor, dim) -> tuple[int, ...]:
@@ -34,8 +32,7 @@ def _as_unpacked(x: torch.Tensor, config) -> torch.Tensor:
 @lru_cache(64)
 def _factor(number: float, dtype: torch.dtype) -> float:
     """A factor of a reduction as the kernel has it: it cuts it to bfloat16 beside bfloat16."""
-    factor = torch.tensor(float(number))
-    return (engine.keep(factor, engine.BFLOAT16) if dtype == torch.bfloat16 else factor).item()
+    return engine.cut_number(number) if dtype == torch.bfloat16 else torch.tensor(float(number)).item()
 
 
 def _extreme(function, opposite) -> Callable:
@@ -73,7 +70,7 @@ def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, c
 
 def _sum_of_tile(x: torch.Tensor) -> torch.Tensor:
     """The sums of matrices of one tile, [..., 1, 1]: of 16 lanes, each the sum of two columns, cut to bfloat16."""
-    lanes = F.pad(x.float(), (0, -x.shape[-1] % LANES)).unflatten(-1, (-1, LANES)).sum((-2, -3))
+    lanes = F.pad(x.float(), (0, -x.shape[-1] % FACE)).unflatten(-1, (-1, FACE)).sum((-2, -3))
     return engine.keep(lanes, engine.BFLOAT16).sum(-1)[..., None, None]
 
 
@@ -172,8 +169,8 @@ def _with_ones(x: torch.Tensor, dtype) -> torch.Tensor:
 
 def _product_in_dest(factors: torch.Tensor, dtype) -> torch.Tensor:
     """The product over the first dim. SrcA takes dest back: of block floats, which have a float32 dest, eight bits."""
-    three = dtype == ttnn.float32 and not special.on_blackhole()
-    kernel = Kernel(3 if three else 4, wide=dtype != ttnn.bfloat16)
+    fidelity = of_two_float32() if dtype == ttnn.float32 else "HiFi4"
+    kernel = Kernel(PHASES[fidelity], wide=dtype != ttnn.bfloat16)
     bits = engine.FLOAT32 if dtype == ttnn.float32 else engine.BFLOAT16
     result = torch.ones(())
     for factor in factors.unbind():

@@ -22,9 +22,11 @@ def paddings(step, memory) -> tuple[int, list]:
     0: the result has whole blocks, or an input's padding is unknown.
     """
     golden, outputs = step.golden, step.outputs
-    elementwise = (golden.family in _FAMILIES and golden.name not in _WHOLE) or golden.name == "ttnn.typecast"
     width = outputs[0].shape[-1] if len(outputs) == 1 and outputs[0].shape else 0
-    if not width % BLOCK or not elementwise or golden.writes or is_plain():
+    if not width % BLOCK:
+        return 0, []
+    elementwise = (golden.family in _FAMILIES and golden.name not in _WHOLE) or golden.name == "ttnn.typecast"
+    if not elementwise or golden.writes or is_plain():
         return 0, []
     values: list = []
     for slot in step.inputs:

@@ -142,10 +142,6 @@ def _extras(step: Step) -> dict:
     return extras
 
 
-def _paddings(step: Step) -> tuple[int, list]:
-    return paddings(step, memory)
-
-
 def _padding(step: Step) -> float | None:
     """The value of the result's padding by the golden's `pads`."""
     pads = step.golden.pads
@@ -158,12 +154,12 @@ def _computed(dtype: ttnn.DataType) -> ttnn.DataType:
     return ttnn.float32 if is_plain() and "INT" not in dtype.name else dtype
 
 
-def _run_per_chip(step: Step, shards: Shards, memory) -> None:
+def _run_per_chip(step: Step, shards: Shards, into) -> None:
     chips = len(step.outputs[0].devices) if step.outputs else 0
     results: list[tuple | None] = [None] * chips
     extras = _extras(step)
     rewritten: dict[str, list] = {}  # inputs by parameter, new values by chip
-    columns, beyond = _paddings(step)
+    columns, beyond = paddings(step, memory)
     found = set()  # values of the result's padding
 
     def compute(values: list, *chips: int) -> tuple:
@@ -194,10 +190,10 @@ def _run_per_chip(step: Step, shards: Shards, memory) -> None:
             results[chip] = rounded
     padding = found.pop() if len(found) == 1 else _padding(step)
     for slot, values in zip(step.outputs, zip(*results)):
-        memory.write(slot, values, padding=padding)
+        into.write(slot, values, padding=padding)
     for name, values in rewritten.items():
         slot = step.arguments[name]
-        memory.write(slot, [_packed(step.golden, value, slot.dtype) for value in values])
+        into.write(slot, [_packed(step.golden, value, slot.dtype) for value in values])
 
 
 def _stacked(step: Step, shards: Shards, chips: list[int]) -> list | None:

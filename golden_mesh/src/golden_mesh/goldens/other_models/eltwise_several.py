@@ -182,7 +182,7 @@ def lerp(input, end, weight, out):
         product = _packed(torch.mul, _packed(torch.sub, end, input, out.dtype), weight, out.dtype)
         return _packed(torch.add, input, product, out.dtype)
     if not isinstance(weight, torch.Tensor) and input.dtype == torch.bfloat16:
-        weight = engine.keep(torch.tensor(float(weight)), engine.BFLOAT16).item()
+        weight = engine.cut_number(weight)
     return _in_float32(lambda a, b, w: a + w * (b - a), input, end, weight)
 
 
