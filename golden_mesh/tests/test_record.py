@@ -14,7 +14,7 @@ from golden_mesh import replay as replays
 from golden_mesh.__main__ import EVERYWHERE
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.outputs import signed, write_whole
-from golden_mesh.replay import cases
+from golden_mesh.replay import cases, kinds
 from golden_mesh.replay.kinds import class_path, fields_of, from_plain, to_plain
 from golden_mesh.start.options import parse
 
@@ -79,7 +79,8 @@ def test_values_and_times_of_each_operation_are_found_again(record, replay):
         assert (row["error"], row["gain"], row["equal"]) == (0, pytest.approx(1), 1), row
     kept = torch.load(record, weights_only=True)
     # The product and its activation are two device operations.
-    names = [[op["name"] for op, *_ in each["launches"]] for each in kept["ops"]]
+    nodes = ([node for node in each["graph"] if kinds.is_device_operation(node)] for each in kept["ops"])
+    names = [[node["params"]["name"].split("Device")[0].removesuffix("Operation") for node in each] for each in nodes]
     assert names[:4] == [["Matmul", "Unary"], ["AllGather"], ["PlusOne"], ["Softmax"]]
     returned = kept["ops"][0]["returned"][0]
     returned["values"] = [2 * values for values in returned["values"]]
@@ -171,7 +172,7 @@ def plain_op(**changes):
     how = {name: to_plain(value, lambda _: None) for name, value in HOW.items()}
     tensor = how | {"shape": [1, 1, 32, 64], "values": torch.ones(1, 1, 32, 64)}
     op = {"op": "ttnn.relu", "arguments": [("list", [("tensor", 0)]), {}], "tensors": [tensor]}
-    return op | {"returned": [], "written": {}, "launches": []} | changes
+    return op | {"returned": [], "written": {}, "graph": []} | changes
 
 
 CORES = ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(3, 0))

@@ -4,13 +4,13 @@ import json
 from collections import Counter
 
 import pytest
-from golden_mesh.graph.device_ops import Op
 from qwen25_7b_lab.perf.capture import Step, capture_batch, capture_prefill, layer_kinds, one_layer_of_each_kind
 from qwen25_7b_lab.perf.commands import read_measured, small_vocabulary
 from qwen25_7b_lab.perf.plan_tables import hops, step_bytes
 from qwen25_7b_lab.perf.plan_tables import sent as sent_by
 from qwen25_7b_lab.perf.report import LABEL, op_table, step_report
 from qwen25_7b_lab.perf.step_model import StepModel, model_step
+from qwen25_7b_lab.prices.device_ops import Op
 from qwen25_7b_lab.prices.op_costs import DRAM
 from qwen25_7b_lab.prices.prices import ranged
 

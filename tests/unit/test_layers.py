@@ -24,7 +24,7 @@ BELOW = {  # what a room may import
 ANYWHERE = "errors", "files"
 # Lowest first
 GOLDEN_ROOMS = (
-    "errors outputs program registry rounding signatures switches versions < arithmetic < hazards < mesh < graph "
+    "errors outputs program registry rounding sections signatures switches versions < arithmetic < hazards < mesh "
     "< goldens < compare < start < replay"
 )
 FILES = [file for file in FOLDER.rglob("*.py") if "extra_models" not in file.parts]

@@ -10,9 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-from golden_mesh import switches
+from golden_mesh import sections, switches
 from golden_mesh.errors import GoldenError, GoldenMeshError, MissingGolden, TraceError
-from golden_mesh.graph import sections
 from golden_mesh.hazards import HazardError, HazardWarning
 from golden_mesh.registry import collective, golden
 from golden_mesh.start.overlay import ttnn_package

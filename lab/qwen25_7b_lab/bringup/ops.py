@@ -114,9 +114,10 @@ def replay(args: argparse.Namespace) -> None:
     left = ops[len(rows) :]
     say(replays.HEADER)
     with open_replicas(Split.of(args.mesh)) as devices:
+        arch = arch_of(chip_of(devices[0]))
         for op, row in zip(left, replays.replay(devices[0], kept | {"ops": left}, calls, say)):
             variant = {key: op[key] for key in ("setting", "of") if key in op}
-            rows.append(row | prices_of(op["launches"], arch_of(chip_of(devices[0]))) | variant)
+            rows.append(row | prices_of(op, devices[0], arch) | variant)
             write_json(file, rows)
             say(f"{len(rows)} of {len(ops)} operations")
     of_plans = rows[: len(kept["ops"])]

@@ -9,7 +9,6 @@ from unittest.mock import patch
 
 import torch
 import ttnn
-from golden_mesh.graph.device_ops import Op, operations, programs_in_graph
 
 from models.demos.qwen25_7b.config import DecoderConfig, Recipe
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
@@ -22,6 +21,8 @@ from models.demos.qwen25_7b.plans.slices import WeightShard
 from models.demos.qwen25_7b.tt.attention import allocate_caches
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
+
+from ..prices.device_ops import Op, operations, programs_in_graph
 
 LAYER = "decoder_layer_"  # and a number: the scope around a layer's operations in the graph
 CONTEXT = 64  # tokens a user in the captured model's cache; no operation's plan depends on it

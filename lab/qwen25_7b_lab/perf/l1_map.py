@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Callable, Iterator, Sequence
 
 import ttnn
-from golden_mesh.graph.device_ops import SUFFIX
+from golden_mesh.replay.kinds import DEVICE_OPERATION
 
 from models.demos.qwen25_7b.config import DecoderConfig, Recipe
 from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt
@@ -186,7 +186,7 @@ def l1_uses(nodes: Sequence[dict], scope: str) -> Iterator[L1Use]:
         elif kind == "function_end":
             name, *use, buffers = scopes.pop()
             inside -= name == scope
-            if inside and SUFFIX.match(name):
+            if inside and DEVICE_OPERATION.match(name):
                 yield L1Use(re.sub(r"(Device)?Operation$", "", name), *use, extent(buffers))
         elif kind == "circular_buffer_allocate" and params["globally_allocated"] == "0":
             for each in scopes:

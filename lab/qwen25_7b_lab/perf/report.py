@@ -3,12 +3,11 @@
 from collections import Counter
 from typing import Iterable
 
-from golden_mesh.graph.device_ops import Op, Tensor
-
 from models.demos.qwen25_7b.plans.decode_plan import DecodeMatmul
 from models.demos.qwen25_7b.plans.grids import TILE
 
 from ..options import markdown
+from ..prices.device_ops import Op, Tensor
 from ..prices.prices import HEADER, cells, label, megabytes, ranged, shape, total
 from ..prices.published import span
 from .plan_tables import hops

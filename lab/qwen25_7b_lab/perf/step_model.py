@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from itertools import starmap
 
 import ttnn
-from golden_mesh.graph.device_ops import Op
 
 from models.demos.qwen25_7b.config import DecoderConfig, Recipe
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
@@ -18,6 +17,7 @@ from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.tt.placement import check_fits, chip_of
 
+from ..prices.device_ops import Op
 from ..prices.laws import DRAM as BYTES_A_MICROSECOND
 from ..prices.op_costs import DRAM, matmul_peak
 from ..prices.prices import Prices, Row

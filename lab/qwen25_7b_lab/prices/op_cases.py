@@ -4,8 +4,7 @@ from dataclasses import replace
 from math import prod
 from typing import Optional
 
-from golden_mesh.graph.device_ops import TILE, Op, Tensor, ceil_div
-
+from .device_ops import TILE, Op, Tensor, ceil_div
 from .kinds import AUTO_WIDTH, DTYPES, LONG_RANGE, PHASES, kind_of, name_of
 from .laws import Case
 from .op_costs import Work, full_cache, whole_tiles

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Optional
 
-from golden_mesh.graph.device_ops import TILE, Op, Tensor, ceil_div, tile_bytes
-
 from .collective_prices import SMALLEST, Collective
 from .constants import Price, price
+from .device_ops import TILE, Op, Tensor, ceil_div, tile_bytes
 from .kinds import PHASES
 from .laws import CLOCK, CYCLES_A_PHASE, GAP, Case
 from .laws import DRAM as BYTES_A_MICROSECOND

@@ -8,10 +8,10 @@ import csv
 from pathlib import Path
 from typing import Iterable
 
-from golden_mesh.graph.device_ops import TILE, Tensor, ceil_div
 from golden_mesh.outputs import write_whole
 
 from . import TABLE
+from .device_ops import TILE, Tensor, ceil_div
 from .prices import Row
 
 INPUTS, OUTPUTS = 3, 1  # tensors of a row

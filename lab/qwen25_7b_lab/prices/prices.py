@@ -4,8 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
-from golden_mesh.graph.device_ops import Op, Tensor
-
+from .device_ops import Op, Tensor
 from .op_cases import case_of
 from .op_costs import MATMULS, Bound, Work, bound, is_collective, work_of
 

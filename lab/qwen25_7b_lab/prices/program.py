@@ -1,17 +1,19 @@
 """`perf run`: prints the prices of a program's device operations at its exit; and prices of a golden-mesh record."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional, Sequence
+from typing import Any, Optional
 
-from golden_mesh.graph.device_ops import Op, Tensor
-from golden_mesh.graph.recorder import Launch, Recorder, recording
 from golden_mesh.mesh import dispatch
 from golden_mesh.outputs import at_exit
+from golden_mesh.replay.kinds import from_plain
 
 from . import ops_csv
+from .device_ops import operations, program_fields
 from .op_costs import chips_of
 from .prices import Row
+from .recorder import Launch, Recorder, launch_of, recording
 from .report import Section, report
 
 
@@ -46,23 +48,15 @@ def start(links: int, position: Optional[int], folder: Optional[str] = None) -> 
     at_exit(show)
 
 
-def launches_of(recorded: Sequence[tuple]) -> list[tuple[Launch, int]]:
-    """The device operations of a recorded operation, and how often each runs."""
-    found = []
-    for fields, *where, count in recorded:
-        tensors = {key: tuple(Tensor(**tensor) for tensor in fields[key]) for key in ("inputs", "outputs")}
-        found.append((Launch(Op(**fields | tensors), *where), count))
-    return found
-
-
-def prices_of(recorded: Sequence[tuple], arch: str) -> dict[str, Any]:
-    """modeled_us: of a call, with full caches and one link; None on another architecture than the record's, and for
-    none that has prices. device_op: the key of its device operation; None unless there is exactly one.
+def prices_of(op: dict[str, Any], device, arch: str) -> dict[str, Any]:
+    """modeled_us: of a call, with full caches and one link; None where the architecture has no prices. device_op: the
+    key of its device operation; None unless there is exactly one. op: of golden-mesh record.
     """
-    launches = launches_of(recorded)
-    priced_here = launches and all(launch.arch == arch == "wormhole" for launch, _ in launches)
+    program = from_plain(op["arguments"][1].get("program_config"))
+    ring = "Topology', 'Ring'" in repr(op["arguments"])
+    found = [replace(each, ring=each.ring or ring, **program_fields(program)) for each in operations(op["graph"])]
     modeled: Optional[float] = None
-    if priced_here:
-        modeled = 1e6 * sum(priced(launch, count, links=1, position=None).seconds for launch, count in launches)
-    keys = [launch.op.key for launch, count in launches for _ in range(count)]
-    return {"modeled_us": modeled, "device_op": keys[0] if len(keys) == 1 else None}
+    if found and arch == "wormhole":
+        launches = (launch_of(each, device) for each in found)
+        modeled = 1e6 * sum(priced(launch, 1, links=1, position=None).seconds for launch in launches)
+    return {"modeled_us": modeled, "device_op": found[0].key if len(found) == 1 else None}

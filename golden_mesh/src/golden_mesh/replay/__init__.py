@@ -20,7 +20,7 @@ import ttnn
 from golden_mesh.replay.kinds import Refused, call, code, from_plain, operation
 
 TRACE_REGION, L1_SMALL = 64 << 20, 16 << 10  # bytes of a chip, of a core
-KEYS = set("op arguments tensors returned written launches".split())  # of a recorded operation
+KEYS = set("op arguments tensors returned written graph".split())  # of a recorded operation
 # Their second result has places in the first tensor: equal values may have places in another order.
 PLACES = {"ttnn.topk", "ttnn.sort"}
 HEADER = f"{'op':58} {'error':>9} {'gain':>8} {'equal':>7} {'not finite':>10} {'us':>9}"
@@ -213,7 +213,7 @@ def replay(device: ttnn.MeshDevice, kept: dict[str, Any], calls: int, say: Calla
             if value := here.value():
                 row |= value._asdict()
             # A trace holds no operation that uploads tensors of the host.
-            traced = calls and op["launches"] and all(tensor["memory_config"] for tensor in op["tensors"])
+            traced = calls and op["graph"] and all(tensor["memory_config"] for tensor in op["tensors"])
             seconds = here.seconds(calls) if traced else None
             row["us"] = 1e6 * seconds if seconds else None
         except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:

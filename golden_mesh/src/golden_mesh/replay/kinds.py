@@ -22,6 +22,14 @@ def class_path(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
+DEVICE_OPERATION = re.compile(r"^\w+?(Device)?Operation$")  # ttnn's names
+
+
+def is_device_operation(node: dict[str, Any]) -> bool:
+    """Whether a node of a graph capture begins a device operation."""
+    return node["node_type"] == "function_start" and bool(DEVICE_OPERATION.match(node["params"]["name"]))
+
+
 class Refused(ValueError):
     """A record names what no call of a ttnn operation has."""
 

@@ -1,15 +1,14 @@
 """golden-mesh record: keeps each distinct device operation of a program with its inputs, arguments and results.
 
 The file is torch.save's: {"mesh": rows and columns, "ring": whether collectives run on one, "system": name,
-"ops": [...], "skipped": {op: reason}}. An op has its name, arguments (replay/kinds.py), tensors, results and launches:
-its device operations as (graph.device_ops.Op as a dict, chips of the mesh, cores of a chip, architecture, number).
-A tensor has its shape, dtype, layout, memory config (None on the host) and its values: one for all chips, a list with
-one for each, or None where the memory was never written. golden-mesh replay runs the ops on any machine.
+"ops": [...], "skipped": {op: reason}}. An op has its name, arguments (replay/kinds.py), tensors, results and graph: the
+nodes of ttnn's graph capture, none without a device operation. A tensor has its shape, dtype, layout, memory config
+(None on the host) and its values: one for all chips, a list with one for each, or None where the memory was never
+written. golden-mesh replay runs the ops on any machine.
 """
 
 import contextlib
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -18,7 +17,6 @@ import ttnn
 
 from golden_mesh import switches
 from golden_mesh.errors import GoldenError
-from golden_mesh.graph.recorder import Recorder, recording
 from golden_mesh.mesh import dispatch
 from golden_mesh.mesh.arguments import on_device, tensors_in
 from golden_mesh.mesh.steps import memory
@@ -61,8 +59,6 @@ class Recording:
     def __init__(self):
         self.kept = {"mesh": None, "ring": False, "ops": [], "skipped": {}}
         self.seen: set[str] = set()
-        self.launches = Recorder()
-        dispatch.REAL_CALL = recording(dispatch.REAL_CALL, self.launches)
 
     def call(self, real: Callable, operation, args: tuple, kwargs: dict) -> Any:
         """Run a call of the program, and keep it if it is a new operation on device tensors."""
@@ -85,10 +81,13 @@ class Recording:
             return real(operation, *args, **kwargs)
         self.seen.add(key)
         values = [values_of(t) for t in given]
-        self.launches.whole.clear()
         self.kept["mesh"] = tuple(device.shape)
         self.kept["ring"] |= "('enum', ['ttnn._ttnn.operations.ccl.Topology', 'Ring'])" in key
-        answer = real(operation, *args, **kwargs)
+        ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)  # a capture of the program itself stays whole
+        try:
+            answer = real(operation, *args, **kwargs)
+        finally:
+            nodes = ttnn.graph.end_graph_capture()
         returned = [t for t in tensors_in(answer) if on_device(t)]
         written = {}
         for i, (t, before) in enumerate(zip(given, values)):
@@ -102,7 +101,7 @@ class Recording:
                 "tensors": [tensor | {"values": v} for tensor, v in zip(tensors, values)],
                 "returned": [describe(t) | {"values": values_of(t)} for t in returned],
                 "written": written,  # values of the inputs that changed
-                "launches": [(asdict(op), *where, n) for (op, *where), n in self.launches.whole.items()],
+                "graph": nodes if any(map(kinds.is_device_operation, nodes)) else [],
             }
         )
         return answer

@@ -10,9 +10,9 @@ from typing import Callable, Iterator, Optional, Sequence
 from unittest.mock import patch
 
 import ttnn
+from golden_mesh.replay.kinds import is_device_operation
 
 TILE = 32  # rows and columns of a tile
-SUFFIX = re.compile(r"^\w+?(Device)?Operation$")  # matches ttnn's names of device operations
 
 
 @lru_cache(maxsize=None)
@@ -127,7 +127,7 @@ def operations(nodes: Sequence[dict]) -> list[Op]:
                 # The operation around it may not report its results.
                 for scope in scopes:
                     created.setdefault(scope["counter"], []).extend(results)
-            if SUFFIX.match(name):
+            if is_device_operation(start):
                 results = results or created.get(start["counter"], [])
                 found.append((start["counter"], _op(start, scopes, results, by_id)))
     return [op for _, op in sorted(found, key=lambda pair: pair[0])]
@@ -154,7 +154,16 @@ def _op(start: dict, scopes: Sequence[dict], results: Sequence[Tensor], by_id: d
     )
 
 
-PROGRAM = "program "  # begins the scope of a matmul's program: block of K, columns of a core, columns of a block
+PROGRAM = "program "  # begins the scope of a matmul's program; its fields follow
+
+
+def program_fields(program) -> dict[str, int]:
+    """The fields of an Op that a matmul's program config gives."""
+    if not hasattr(program, "in0_block_w"):
+        return {}
+    passes = ceil_div(program.per_core_N, getattr(program, "out_block_w", 0) or program.per_core_N)
+    readers = getattr(program, "num_workers_per_dram_bank", 1)
+    return {"in0_block_w": program.in0_block_w, "passes": passes, "readers": readers}
 
 
 @contextmanager
@@ -176,26 +185,20 @@ def programs_in_graph() -> Iterator[None]:
 @contextmanager
 def program_scope(program) -> Iterator[None]:
     """A scope around a call, named by the program of its matmul."""
-    if not hasattr(program, "in0_block_w"):
+    fields = program_fields(program)
+    if not fields:
         yield
         return
-    columns = program.per_core_N
-    readers = getattr(program, "num_workers_per_dram_bank", 1)
-    ttnn.graph.track_function_start(
-        f"{PROGRAM}{program.in0_block_w} {columns} {getattr(program, 'out_block_w', columns)} {readers}"
-    )
+    ttnn.graph.track_function_start(f"{PROGRAM}{json.dumps(fields)}")
     try:
         yield
     finally:
         ttnn.graph.track_function_end()
 
 
-def _program(scopes: Sequence[str]) -> dict:
+def _program(scopes: Sequence[str]) -> dict[str, int]:
     named = [scope for scope in scopes if scope.startswith(PROGRAM)]
-    if not named:
-        return {}
-    width, columns, block, readers = map(int, named[-1].removeprefix(PROGRAM).split())
-    return {"in0_block_w": width, "passes": ceil_div(columns, block or columns), "readers": readers}
+    return json.loads(named[-1].removeprefix(PROGRAM)) if named else {}
 
 
 def _attention_options(attributes: str) -> dict:

@@ -1,4 +1,4 @@
-"""Records the device operations of a program: golden-mesh record, and the lab's perf.
+"""Records the device operations of a program, for `perf run`.
 
 Each call of the library is a graph capture of its own, so a program's own captures stay whole.
 """
@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Callable, Iterator, NamedTuple
 
 import ttnn
-
-from golden_mesh.graph import sections
-from golden_mesh.graph.device_ops import Op, operations, program_scope
 from golden_mesh.mesh import dispatch
 from golden_mesh.mesh.arguments import on_device, tensors_in
+
+from golden_mesh import sections
+
+from .device_ops import Op, operations, program_scope
 
 WHOLE = "the whole program"
 
@@ -26,6 +27,11 @@ class Launch(NamedTuple):
     devices: int  # chips of the mesh
     cores: int  # of a chip
     arch: str  # as the laws name it
+
+
+def launch_of(op: Op, mesh: ttnn.MeshDevice) -> Launch:
+    grid = mesh.compute_with_storage_grid_size()
+    return Launch(op, mesh.get_num_devices(), grid.x * grid.y, mesh.arch().name.lower().removesuffix("_b0"))
 
 
 @dataclass
@@ -78,10 +84,7 @@ def recording(real: Callable, recorder: Recorder) -> Callable:
         # all_reduce_async does not report its topology to the graph.
         ring = any(value is ttnn.Topology.Ring for value in (*args, *kwargs.values()))
         for op in operations(nodes):
-            op = replace(op, ring=op.ring or ring)
-            grid = meshes[0].compute_with_storage_grid_size()
-            arch = meshes[0].arch().name.lower().removesuffix("_b0")
-            recorder.add(Launch(op, meshes[0].get_num_devices(), grid.x * grid.y, arch))
+            recorder.add(launch_of(replace(op, ring=op.ring or ring), meshes[0]))
         return result
 
     return call

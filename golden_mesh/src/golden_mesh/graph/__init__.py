@@ -1,1 +1,0 @@
-"""Device operations of a program, from ttnn's graph capture: their tensors, bytes and launches."""
