@@ -277,9 +277,13 @@ def test_places_of_equal_values_are_equal(mesh_device):
     assert replays.Replay(mesh_device, op).value().error == 0.5
 
 
+LEAKY_RELU = ttnn.UnaryWithParam(ttnn.UnaryOpType.LEAKY_RELU, 0.1)
+
+
 @pytest.mark.parametrize(
     "value",
-    [None, True, 3, 0.5, "silu", [1, (2.0, "x")], ttnn.CoreCoord(3, 2), CORES, SET, ttnn.Topology.Ring, MEMORY, MATMUL],
+    [None, True, 3, 0.5, "silu", [1, (2.0, "x")], ttnn.CoreCoord(3, 2), CORES, SET, ttnn.Topology.Ring, MEMORY, MATMUL]
+    + [LEAKY_RELU, ttnn.Shape([2, 32])],
     ids=lambda value: type(value).__name__,
 )
 def test_every_kind_of_argument_comes_back(value):

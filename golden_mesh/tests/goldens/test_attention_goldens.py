@@ -71,9 +71,7 @@ def blocks():
 CACHE, TABLE = (11, 2, 32, DIM), ints(blocks)
 START = ints([64])
 EXAMPLES = {
-    # The kernel scales the sum of scores and mask, and so the mask's values.
-    "prefill(x, y, z, attn_mask=u, is_causal=False)":
-        ("attention(x, y, z, added=u * DIM**-0.5)", *heads(2, 2, 2), mask),
+    "prefill(x, y, z, attn_mask=u, is_causal=False)": ("attention(x, y, z, added=u)", *heads(2, 2, 2), mask),
     # tt-metal's newer modules give None in every call: it is the op's default.
     "prefill(x, y, z, sliding_window_size=None)": ("attention(x, y, z, within(64, 64, 64))", *heads(4, 4, 4)),
     # Only this op refuses a scale that float32 does not hold exactly, such as 0.3.

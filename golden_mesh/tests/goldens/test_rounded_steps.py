@@ -3,6 +3,8 @@
 The inputs are constants, so a result is one number, but for those of the padding.
 """
 
+import math
+
 import pytest
 import torch
 import ttnn
@@ -40,6 +42,8 @@ ROWS = {
     "addmm(full(0, B8, 64, 64), full(3, B8, 64, 256), full(43 / 32, B8, 256, 64), compute_kernel_config=SPILLED)": 1072,
     # SrcA takes the product back from dest, cut
     "prod(full(1 + 2**-12, F32, 32, 2), dim=-1)": 1,
+    # a limit beside bfloat16 is rounded to it
+    "hardshrink_bw(full(1, BF), full(0.8, BF), lambd=0.8)[0]": 0,
 }
 """The call -> its result."""
 
@@ -68,3 +72,33 @@ def test_the_padding_of_a_block_float_takes_part_in_its_exponent(chips):
         ttnn.reciprocal(x)
     padded = ttnn.fill_implicit_tile_padding(x, 1.0)
     assert (chips.get(ttnn.reciprocal(padded))[0] == -0.125).all()
+
+
+def test_softmax_adds_its_weights_as_the_matrix_engine_does(chips):
+    """In groups of eight, each rounded to 2**-10 of the largest: beside 1, seven weights of 0.4 * 2**-10 are lost."""
+    x = torch.full((32, 32), -7.84375)
+    x[:, 0] = 0
+    wide = ttnn.WormholeComputeKernelConfig(
+        **CONFIG | dict(math_fidelity=ttnn.MathFidelity.HiFi3, fp32_dest_acc_en=True)
+    )
+    got = chips.get(ttnn.softmax(chips.put(x, BF), dim=-1, compute_kernel_config=wide))[0][:, 0]
+    assert (got == torch.tensor(1 / (1 + 24 * math.exp(-7.84375))).bfloat16()).all()
+
+
+@pytest.mark.parametrize(
+    "order, found", [(ttnn.ShardOrientation.ROW_MAJOR, 16 / 64.5**0.5), (ttnn.ShardOrientation.COL_MAJOR, 2)]
+)
+@pytest.mark.parametrize("norm", [ttnn.rms_norm, ttnn.layer_norm], ids=lambda norm: norm.__name__)
+def test_the_lines_of_a_grid_add_their_parts_of_a_row_before_they_meet(chips, norm, order, found):
+    """64 + 0.19 + 0.19 is 64 in a bfloat16 dest, 64 + 0.38 is 64.5. Columns of shards do not add first."""
+    x = torch.tensor([16.0, 0, 0.875, 0.875]).repeat_interleave(32).expand(32, -1)
+    x = x * torch.tensor([1.0, -1]).repeat(64)  # of mean 0
+    cores = ttnn.CoreRangeSet([ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(1, 1))])
+    spec = ttnn.ShardSpec(cores, (32, 32), order)
+    memory = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.L1, spec)
+    program = ttnn.LayerNormShardedMultiCoreProgramConfig(
+        compute_with_storage_grid_size=(2, 2), subblock_w=1, block_h=1, block_w=1, inplace=False
+    )
+    x = ttnn.to_memory_config(chips.put(x, BF), memory)
+    got = norm(x, epsilon=0.0, program_config=program, memory_config=memory, compute_kernel_config=IN_L1)
+    assert (chips.get(got)[0][:, 0] == torch.tensor(found).bfloat16()).all()

@@ -11,9 +11,11 @@ import torch.nn.functional as F
 
 from golden_mesh.arithmetic import engine, flash, special
 from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.product import TILE, multiply, product, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse
 from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.eltwise_binary import compute
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
 
@@ -25,18 +27,21 @@ HIDES = -1e4  # a score that hides its key, whatever the scale
 def scaled_dot_product_attention(
     input_tensor_q, input_tensor_k, input_tensor_v, attn_mask, is_causal, scale, sliding_window_size=None, *,
     program_config, compute_kernel_config, attention_sink=None, cu_window_seqlens=None, output_concat_heads=False,
-    paddings,
+    paddings, dtypes=None,
 ):  # fmt: skip
     """Attention of q [B, heads, S, dim] to k and v [B, kv heads, S, dim] -> [B, heads, S, dim].
 
     - With output_concat_heads the result is [B, 1, S, heads * dim].
-    - attn_mask is [B or 1, heads or 1, S, S].
+    - attn_mask is [B or 1, heads or 1, S, S]. The kernel scales scores and mask, so the library divides the mask first.
     - cu_window_seqlens [windows + 1]: a row attends to the rows of its own window. Windows may be empty.
     - sliding_window_size W: causal, a row sees the last W keys up to its own. Else it sees W // 2 keys on each side.
     - attention_sink [1, heads, 1, 1]: a score without a value, which takes part of the weight. `scale` multiplies it.
     """
     attn_mask = whole_mask("scaled_dot_product_attention", attn_mask, paddings)
     attend = Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
+    if attn_mask is not None and dtypes and attend.scale != 1:
+        dtype = dtypes["attn_mask"]
+        attn_mask = pack(compute(torch.mul, attn_mask, 1 / attend.scale, dtype, {"attn_mask": dtype}), dtype)
     windows = None if cu_window_seqlens is None else _windows(cu_window_seqlens.tolist(), input_tensor_q.shape[-2])
     start = 0 if is_causal else None
     tensors = (x.flatten(0, -4) for x in (input_tensor_q, input_tensor_k, input_tensor_v))
@@ -182,7 +187,9 @@ class Attention:
             scores = self.packed(self._scores(q[..., first:end, :], k[..., at : at + self.keys, :]))
             if mask is not None:
                 part = masks[..., first:end, at : at + self.keys]
-                scores[..., : part.shape[-1]] = engine.add_in_dest(scores[..., : part.shape[-1]], part, self.kernel)
+                seen = scores[..., : part.shape[-1]]
+                wide = self.kernel.wide  # else the packer adds in L1
+                seen.copy_(engine.add_in_dest(seen, part, self.kernel) if wide else engine.to_nearest_even(seen + part))
             hidden = self._hidden(first, end, rows, at, length, start, windows, sliding)
             if hidden is not None:  # the packer adds to bfloat16
                 scores = flash.hide(scores, hidden, 0.0 if self.kernel.wide else torch.nan)

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
+import ttnn
 
 from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import Kernel
@@ -31,12 +32,13 @@ def _sum(input_tensor, residual_input_tensor, kernel: Kernel) -> torch.Tensor:
     return engine.add_in_dest(input_tensor, residual_input_tensor, kernel)
 
 
-def _mean(x: torch.Tensor, kernel: Kernel, program_config) -> torch.Tensor:
+def _mean(x: torch.Tensor, kernel: Kernel, program_config, configs) -> torch.Tensor:
     """Means of rows, [..., 1].
 
     The vector unit divides the sum of a row on one core. If the row is sharded, each part's terms are multiplied
     by cores / width, and the parts' sums by 1 / cores. Both factors are bfloat16, so the mean is up to 0.4 % off.
-    Each part's sum lies in a tile of its own, so the engine aligns none of them to another.
+    Each part's sum lies in a tile of its own, so the engine aligns none of them to another. In a grid of several lines
+    the sums of the first line's cores meet the other lines' sums.
     """
     width, shard = x.shape[-1], getattr(program_config, "block_w", 0) * TILE
     if not 0 < shard < width:
@@ -46,8 +48,20 @@ def _mean(x: torch.Tensor, kernel: Kernel, program_config) -> torch.Tensor:
     parts = x.unflatten(-1, (-1, shard))
     cores = parts.shape[-2]
     sums = _left(sums_of_rows(parts, kernel, nearest(cores / width)).squeeze(-1), kernel)
-    sums = sums.gather(-1, _from_own_core(sums.shape[:-1].numel(), cores, program_config.block_h).view(sums.shape))
-    return sums_of_tiles(sums, kernel, nearest(1 / cores))
+    lines = sums.unflatten(-1, (-1, _cores_of_a_line(configs["input_tensor"].shard_spec, cores)))
+    adders = _from_own_core(sums.shape[:-1].numel(), lines.shape[-1], program_config.block_h)
+    lines = lines.gather(-1, adders.view(*sums.shape[:-1], 1, -1).expand_as(lines))
+    first, others = lines[..., 0, :], lines[..., 1:, :]
+    if others.numel():
+        first = torch.cat([first, _left(sums_of_tiles(others, kernel, 1.0), kernel).squeeze(-1)], -1)
+    return sums_of_tiles(first, kernel, nearest(1 / cores))
+
+
+def _cores_of_a_line(spec: ttnn.ShardSpec, cores: int) -> int:
+    """Cores that add a row's parts first: a line, if the grid has several. Columns of shards have one stage."""
+    grid = spec.grid.bounding_box().grid_size()
+    in_lines = spec.orientation == ttnn.ShardOrientation.ROW_MAJOR and grid.x > 1 and grid.x * grid.y == cores
+    return grid.x if in_lines else cores
 
 
 @lru_cache(64)
@@ -64,10 +78,10 @@ def nearest(number: float) -> float:
     return torch.tensor(number).bfloat16().item()
 
 
-def _normed(x: torch.Tensor, epsilon: float, kernel: Kernel, program_config) -> torch.Tensor:
+def _normed(x: torch.Tensor, epsilon: float, kernel: Kernel, program_config, configs) -> torch.Tensor:
     """x / rms(x)"""
     squares = _left(multiply(x, x, kernel), kernel)
-    return _divided(x, _mean(squares, kernel, program_config), epsilon, kernel)
+    return _divided(x, _mean(squares, kernel, program_config, configs), epsilon, kernel)
 
 
 def _divided(x: torch.Tensor, mean_square: torch.Tensor, epsilon: float, kernel: Kernel) -> torch.Tensor:
@@ -89,28 +103,32 @@ def _row(weight: torch.Tensor, width: int) -> torch.Tensor:
 
 
 @golden("ttnn.rms_norm")
-def rms_norm(input_tensor, epsilon, weight, bias, residual_input_tensor, program_config, compute_kernel_config):
+def rms_norm(
+    input_tensor, epsilon, weight, bias, residual_input_tensor, program_config, compute_kernel_config, configs
+):
     """x / rms(x) * weight over the last dimension, [..., H] -> [..., H]; x is input + residual."""
     kernel = Kernel.of(compute_kernel_config, "HiFi4", approximate=True)
     x = _sum(input_tensor, residual_input_tensor, kernel)
-    normed = _normed(x, epsilon, kernel, program_config)
+    normed = _normed(x, epsilon, kernel, program_config, configs)
     return _scaled(normed, weight, bias, kernel)
 
 
 @golden("ttnn.experimental.dit_rms_norm_unary_fused", passes=rms_norm)
-def dit_rms_norm_unary_fused(activation, **others):
+def dit_rms_norm_unary_fused(activation, configs, **others):
     """rms_norm, and an activation of it in float32."""
-    return activate(rms_norm(**others).float(), activation)
+    return activate(rms_norm(configs=configs, **others).float(), activation)
 
 
 @golden("ttnn.layer_norm")
-def layer_norm(input_tensor, epsilon, weight, bias, residual_input_tensor, program_config, compute_kernel_config):
+def layer_norm(
+    input_tensor, epsilon, weight, bias, residual_input_tensor, program_config, compute_kernel_config, configs
+):
     """(x - mean) / std * weight + bias over the last dimension, [..., H] -> [..., H]; x is input + residual."""
     kernel = Kernel.of(compute_kernel_config, "HiFi4", wide=True)
     x = _sum(input_tensor, residual_input_tensor, kernel)
-    mean = _left(_mean(x, kernel, program_config), kernel)
+    mean = _left(_mean(x, kernel, program_config, configs), kernel)
     centered = _sum(x, -mean, kernel)
-    return _scaled(_normed(centered, epsilon, kernel, program_config), weight, bias, kernel)
+    return _scaled(_normed(centered, epsilon, kernel, program_config, configs), weight, bias, kernel)
 
 
 def _with_squares(x, residual, kernel: Kernel, configs, rewrite) -> tuple[torch.Tensor, torch.Tensor]:
@@ -131,7 +149,7 @@ def rms_norm_pre_all_gather(
     """
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
     x, squares = _with_squares(input_tensor, residual_input_tensor, kernel, configs, rewrite)
-    mean, width = _mean(squares, kernel, program_config), x.shape[-1]
+    mean, width = _mean(squares, kernel, program_config, configs), x.shape[-1]
     return F.pad(mean if _is_sharded(configs) else mean * width, (0, 31))
 
 
@@ -171,7 +189,7 @@ def layer_norm_pre_all_gather(
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
     x, squares = _with_squares(input_tensor, residual_input_tensor, kernel, configs, rewrite)
     if _is_sharded(configs):
-        found = [_mean(part, kernel, program_config) for part in (x, squares)]
+        found = [_mean(part, kernel, program_config, configs) for part in (x, squares)]
     else:
         found = [sums_of_rows(part, kernel) for part in (squares, x)]
     return torch.cat([F.pad(part, (0, 31)) for part in found], -1)

@@ -6,6 +6,7 @@ cut to bfloat16. A mask is [B, 1, 1, W]: the first row of a tile is for all rows
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 import ttnn
@@ -14,7 +15,7 @@ from golden_mesh.arithmetic import engine, flash, special
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.parts import WHOLE, in_parts
-from golden_mesh.arithmetic.product import TILE, multiply, sums_of_rows
+from golden_mesh.arithmetic.product import TILE, multiply, sums_of_columns, sums_of_rows
 from golden_mesh.errors import GoldenError
 from golden_mesh.registry import golden
 
@@ -27,7 +28,19 @@ def _kernel(config, x: torch.Tensor) -> Kernel:
     return Kernel.of(config, "HiFi3", wide=True, approximate=x.dtype == torch.bfloat16)
 
 
-def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, dtype=None) -> torch.Tensor:
+class _Between(NamedTuple):
+    """What lies between the steps, if dest holds float32."""
+
+    bits: int  # of the maximum
+    packs: bool  # whether the packer makes bfloat16 of the other results
+
+    @classmethod
+    def of(cls, config, x: torch.Tensor) -> "_Between":
+        narrow = x.dtype == torch.bfloat16
+        return cls(engine.BFLOAT16 if narrow else engine.FLOAT32, narrow and config is None)
+
+
+def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, between: _Between, dtype=None) -> torch.Tensor:
     """exp(x) / sum(exp(x)) of float x, packed if dtype is bfloat16. If it is not stable, the maximum is not subtracted,
     and exp can overflow.
 
@@ -37,40 +50,49 @@ def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, dtype=N
     large = x.numel() > WHOLE  # packed a part at a time. Else with all results, which looks for NaN once
 
     def function(x: torch.Tensor) -> torch.Tensor:
-        weights = _weights(x, dim, kernel, stable)
+        weights = _weights(x, dim, kernel, stable, between)
         return pack(weights, dtype) if dtype == ttnn.bfloat16 and large else weights
 
     return in_parts(function, x, rows=True) if dim in (-1, x.dim() - 1) else function(x)
 
 
-def _weights(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool) -> torch.Tensor:
+def _weights(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, between: _Between) -> torch.Tensor:
     scores = engine.keep(x.float(), engine.SRC_B)
-    largest = special.packed_largest(scores, dim) if stable else scores.new_zeros(())
+    largest = engine.keep(special.packed_largest(scores, dim), between.bits) if stable else scores.new_zeros(())
     weights = flash.weights(scores, largest, 1.0, kernel, kernel.approximate)
     if not stable:
         weights = weights.masked_fill(~(scores <= _LARGEST), torch.inf)
-    if kernel.approximate or not kernel.wide:
+    if between.packs or not kernel.wide:
         weights = engine.to_bfloat16_(weights)
+    total = _sum(weights, dim % x.dim() - x.dim(), kernel)
     if kernel.wide:
-        bits = engine.BFLOAT16 if kernel.approximate else engine.FLOAT32
-        total = engine.source_b(weights, kernel, bits).sum(dim, keepdim=True)
+        bits = engine.BFLOAT16 if between.packs else engine.FLOAT32
         return multiply(weights, engine.source_b(1 / total, kernel), kernel, bits)
-    total = sums_of_rows(weights.transpose(dim, -1), kernel).transpose(dim, -1)
     return multiply(weights, (1 / total).bfloat16(), kernel)
+
+
+def _sum(weights: torch.Tensor, dim: int, kernel: Kernel) -> torch.Tensor:
+    if dim == -2:
+        return sums_of_columns(weights, kernel, 1.0)
+    if dim < -2 and kernel.wide:  # tile by tile
+        return weights.sum(dim, keepdim=True)
+    return sums_of_rows(weights.transpose(dim, -1), kernel).transpose(dim, -1)
 
 
 @golden("ttnn.softmax")
 def softmax(input_tensor, dim=-1, numeric_stable=True, compute_kernel_config=None, out=None):
     """Over the last of up to four dims. The kernel of others has an exact exp and always subtracts the maximum."""
-    kernel = _kernel(compute_kernel_config, input_tensor)
+    kernel, between = _kernel(compute_kernel_config, input_tensor), _Between.of(compute_kernel_config, input_tensor)
     if dim not in (-1, input_tensor.dim() - 1) or input_tensor.dim() > 4:
         kernel, numeric_stable = replace(kernel, approximate=False), True
-    return _normalized(input_tensor, dim, kernel, numeric_stable, out and out.dtype)
+        between = between._replace(packs=False)
+    return _normalized(input_tensor, dim, kernel, numeric_stable, between, out and out.dtype)
 
 
 @golden("ttnn.softmax_in_place", writes="input_tensor")
 def softmax_in_place(input_tensor, dim, numeric_stable, compute_kernel_config):
-    return _normalized(input_tensor, dim, _kernel(compute_kernel_config, input_tensor), numeric_stable)
+    kernel, between = _kernel(compute_kernel_config, input_tensor), _Between.of(compute_kernel_config, input_tensor)
+    return _normalized(input_tensor, dim, kernel, numeric_stable, between)
 
 
 def _masked(x: torch.Tensor, scale: float | None, mask: torch.Tensor | None, kernel: Kernel) -> torch.Tensor:
@@ -114,8 +136,11 @@ def _mask(x: torch.Tensor, mask: torch.Tensor | None, causal: bool, program_conf
 
 
 def _attention(x, scale, mask, stable: bool, config) -> torch.Tensor:
-    kernel = _kernel(config, x)
-    return _normalized(_masked(x, scale, mask, kernel), -1, kernel, stable)
+    kernel, between = _kernel(config, x), _Between.of(config, x)
+    scores = _masked(x, scale, mask, kernel)
+    if between.packs and stable and mask is not None:
+        scores = engine.to_bfloat16(scores)
+    return _normalized(scores, -1, kernel, stable, between)
 
 
 @golden("ttnn.scale_mask_softmax")

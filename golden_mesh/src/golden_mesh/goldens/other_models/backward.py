@@ -91,6 +91,7 @@ _OF_F = (
     "celu elu hardshrink hardsigmoid hardswish hardtanh leaky_relu relu6 selu silu softplus softshrink softsign "
     "tanhshrink threshold"
 )
+_LIMITS = frozenset("clamp clip hardshrink hardtanh softshrink threshold".split())  # compare with bfloat16 numbers
 _FUNCTIONS: dict[str, Callable] = {
     **functions(torch, _OF_TORCH),
     **functions(F, _OF_F),
@@ -121,6 +122,8 @@ def _backward(name: str) -> Callable:
     def op(grad_tensor, are_required_outputs, out, **operands):
         """The gradients of the tensors that are required."""
         places = [name for name, x in operands.items() if isinstance(x, torch.Tensor)]
+        if name in _LIMITS and grad_tensor.dtype == torch.bfloat16:
+            operands = {key: x if x is None or key in places else _number(x).item() for key, x in operands.items()}
         of_tensors = lambda *tensors: function(*(operands | dict(zip(places, tensors))).values())
         found = gradients(of_tensors, grad_tensor, *map(operands.get, places))
         x = operands[places[0]]
