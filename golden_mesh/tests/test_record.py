@@ -43,7 +43,9 @@ mask = ttnn.from_torch(torch.zeros(1, 1, 50, 50), ttnn.bfloat16, layout=ttnn.TIL
 ttnn.transformer.scaled_dot_product_attention(q, q, q, attn_mask=mask, is_causal=False)
 image, kernel = put(2, 1, 64, 32, layout=ttnn.ROW_MAJOR_LAYOUT), ttnn.from_torch(torch.randn(32, 32, 1, 1))
 ttnn.conv2d(input_tensor=image, weight_tensor=kernel, device=mesh, in_channels=32, out_channels=32, batch_size=1,
-            input_height=8, input_width=8, kernel_size=(1, 1), stride=(1, 1), padding=(0, 0), dtype=ttnn.bfloat16)
+            input_height=8, input_width=8, kernel_size=(1, 1), stride=(1, 1), padding=(0, 0), dtype=ttnn.bfloat16,
+            conv_config=ttnn.Conv2dConfig(activation=ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)),
+            return_output_dim=True)
 """
 OPS = ["linear", "all_gather", "plus_one", "softmax", "scaled_dot_product_attention", "conv2d"]
 

@@ -17,6 +17,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 import torch
 import ttnn
 
+from golden_mesh.mesh.arguments import on_device, tensors_in
 from golden_mesh.replay.kinds import Refused, call, code, from_plain, operation
 
 TRACE_REGION, L1_SMALL = 64 << 20, 16 << 10  # bytes of a chip, of a core
@@ -120,8 +121,7 @@ class Replay:
         return ttnn.create_global_semaphore(self.device, ttnn.CoreRangeSet([cores]), 0)
 
     def run(self) -> list[ttnn.Tensor]:
-        result = self.run_op(*self.args, **self.kwargs)
-        return list(result) if isinstance(result, (list, tuple)) else [result]
+        return [t for t in tensors_in(self.run_op(*self.args, **self.kwargs)) if on_device(t)]
 
     def value(self) -> Optional[Value]:
         """The worst of the values that the operation returns or writes. None: the record has none."""
@@ -130,7 +130,7 @@ class Replay:
         pairs += [(self.tensors[i], values) for i, values in self.op["written"].items()]
         found = []
         for i, (t, values) in enumerate(pairs):
-            if values is None or t is None or not t.is_allocated():
+            if values is None or not t.is_allocated():
                 continue
             got = [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(t)]
             recorded = _on_all(values, self.chips)

@@ -52,7 +52,10 @@ def semaphore(device):
 
 
 def listed(result):
-    return list(result) if isinstance(result, (list, tuple)) else [result]
+    """The tensors of a result, which may be nested."""
+    if isinstance(result, (list, tuple)):
+        return [tensor for each in result for tensor in listed(each)]
+    return [result] if isinstance(result, ttnn.Tensor) else []
 
 
 def samples(tensor):

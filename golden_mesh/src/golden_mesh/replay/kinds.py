@@ -151,7 +151,7 @@ def named(path: str) -> str:
 
 _CODE = {
     "list": "[{}]", "tuple": "({})", "core": "ttnn.CoreCoord({})", "cores": "ttnn.CoreRange({})",
-    "core set": "ttnn.CoreRangeSet([{}])",
+    "core set": "ttnn.CoreRangeSet([{}])", "shape": "ttnn.Shape([{}])", "activation": "ttnn.UnaryWithParam({})",
 }  # fmt: skip
 
 
