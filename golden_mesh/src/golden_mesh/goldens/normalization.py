@@ -156,7 +156,7 @@ def rms_norm_pre_all_gather(
 @golden("ttnn.rms_norm_post_all_gather")
 def rms_norm_post_all_gather(input_tensor, stats, epsilon, weight, bias, compute_kernel_config, configs):
     """The norm of a chip's columns [..., H] with every chip's statistics [..., 32 * chips]."""
-    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    kernel = Kernel.of(compute_kernel_config, "HiFi4", approximate=True)
     (square,) = _gathered(stats, 1, input_tensor.shape[-1], configs, kernel)
     return _scaled(_divided(input_tensor, square, epsilon, kernel), weight, bias, kernel)
 
@@ -169,13 +169,16 @@ def _gathered(stats: torch.Tensor, tiles: int, width: int, configs, kernel: Kern
     """Return means over all chips' columns, [..., 1] each.
 
     There are `tiles` statistics a chip, each in the first column of a tile. The statistics are sums over
-    `width` columns. Statistics of a sharded tensor are means: the factor of their average is bfloat16.
+    `width` columns, and the factor of their average is cut to bfloat16. Statistics of a sharded tensor are means: their
+    factor is the nearest bfloat16.
     """
-    firsts = engine.source_b(stats[..., ::32], kernel).unflatten(-1, (-1, tiles))
+    firsts = stats[..., ::32].unflatten(-1, (-1, tiles))
     chips = firsts.shape[-2]
-    totals = firsts.sum(-2)
-    means = totals * nearest(1 / chips) if _is_sharded(configs) else totals / (chips * width)
-    return list(means.split(1, -1))
+    if _is_sharded(configs):
+        means = engine.source_b(firsts, kernel).sum(-2) * nearest(1 / chips)
+        return list(means.split(1, -1))
+    factor = engine.keep(_constant(1 / (chips * width)), engine.BFLOAT16).item()
+    return [sums_of_tiles(each.float(), kernel, factor) for each in firsts.unbind(-1)]
 
 
 @golden("ttnn.layer_norm_pre_all_gather")
@@ -198,7 +201,7 @@ def layer_norm_pre_all_gather(
 @golden("ttnn.layer_norm_post_all_gather")
 def layer_norm_post_all_gather(input_tensor, stats, epsilon, weight, bias, compute_kernel_config, configs):
     """The norm of a chip's columns [..., H] with every chip's statistics [..., 64 * chips]."""
-    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    kernel = Kernel.of(compute_kernel_config, "HiFi4", approximate=True)
     square, mean = _gathered(stats, 2, input_tensor.shape[-1], configs, kernel)
     if _is_sharded(configs):
         square, mean = mean, square
