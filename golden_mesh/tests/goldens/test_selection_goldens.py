@@ -93,10 +93,8 @@ IN_ROWS_EXAMPLES = {
         "torch.stack((y[0], z[1], y[2], z[0]))", ints([[[[3, 1]]]], ttnn.uint32), MORE,
         (2, 1, 32, 64),
     ),
-    "ttnn.typecast(ttnn.experimental.isin(x, y, invert=False), ttnn.int32) != 0":
-        ("torch.isin(x, y).long()", PLACES, TESTED),
-    "ttnn.typecast(ttnn.experimental.isin(x, y, invert=True), ttnn.int32) != 0":
-        ("(~torch.isin(x, y)).long()", PLACES, TESTED),
+    "ttnn.experimental.isin(x, y, invert=False)": ("torch.isin(x, y).long() * 0xFFFFFFFF", PLACES, TESTED),
+    "ttnn.experimental.isin(x, y, invert=True)": ("(~torch.isin(x, y)).long() * 0xFFFFFFFF", PLACES, TESTED),
     "ttnn.fill_rm(1, 2, 32, 64, 20, 30, x, 2.0, 0.5)": ("corner(2, 0.5)", TILES),
     "ttnn.fill_ones_rm(1, 2, 32, 64, 20, 30, x)": ("corner(1, 0)", TILES),
     "ttnn.embedding(y, x, embeddings_type=ttnn.EmbeddingsType.GENERIC)":

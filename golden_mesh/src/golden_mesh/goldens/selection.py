@@ -25,8 +25,9 @@ def _triangle(function: Callable) -> Callable:
 
 
 _ROWS = {
-    "ttnn.experimental.isin": lambda elements, test_elements, invert: torch.isin(
-        elements, test_elements, invert=invert
+    # a uint32 with all bits set says yes
+    "ttnn.experimental.isin": lambda elements, test_elements, invert: (
+        torch.isin(elements, test_elements, invert=invert).long() * 0xFFFFFFFF
     ),
     # input's elements at `index` along dim
     "ttnn.gather": lambda input, dim, index: input.gather(dim, index.long()),
