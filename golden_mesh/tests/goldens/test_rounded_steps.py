@@ -102,3 +102,12 @@ def test_the_lines_of_a_grid_add_their_parts_of_a_row_before_they_meet(chips, no
     x = ttnn.to_memory_config(chips.put(x, BF), memory)
     got = norm(x, epsilon=0.0, program_config=program, memory_config=memory, compute_kernel_config=IN_L1)
     assert (chips.get(got)[0][:, 0] == torch.tensor(found).bfloat16()).all()
+
+
+def test_the_second_half_of_a_norm_adds_statistics_in_dest(chips):
+    """Of four chips: 64 + 0.2 + 0.2 + 0.2 is 64 in a bfloat16 dest."""
+    stats = torch.zeros(1, 1, 32, 128)
+    stats[..., ::32] = 32 * 4 * torch.tensor([64, 0.2, 0.2, 0.2])
+    x = full(chips.put, 16, BF, 1, 1, 32, 32)
+    got = ttnn.rms_norm_post_all_gather(x, chips.put(stats, BF), epsilon=0.0, compute_kernel_config=IN_L1)
+    assert (chips.get(got)[0] == 2).all()

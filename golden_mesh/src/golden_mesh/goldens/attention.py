@@ -39,7 +39,7 @@ def scaled_dot_product_attention(
     """
     attn_mask = whole_mask("scaled_dot_product_attention", attn_mask, paddings)
     attend = Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
-    if attn_mask is not None and dtypes and attend.scale != 1:
+    if attn_mask is not None and dtypes and attend.scale != 1:  # not for latents, which have no dtypes here
         dtype = dtypes["attn_mask"]
         attn_mask = pack(compute(torch.mul, attn_mask, 1 / attend.scale, dtype, {"attn_mask": dtype}), dtype)
     windows = None if cu_window_seqlens is None else _windows(cu_window_seqlens.tolist(), input_tensor_q.shape[-2])

@@ -174,10 +174,7 @@ def _gathered(stats: torch.Tensor, tiles: int, width: int, configs, kernel: Kern
     """
     firsts = stats[..., ::32].unflatten(-1, (-1, tiles))
     chips = firsts.shape[-2]
-    if _is_sharded(configs):
-        means = engine.source_b(firsts, kernel).sum(-2) * nearest(1 / chips)
-        return list(means.split(1, -1))
-    factor = engine.keep(_constant(1 / (chips * width)), engine.BFLOAT16).item()
+    factor = nearest(1 / chips) if _is_sharded(configs) else engine.cut_number(1 / (chips * width))
     return [sums_of_tiles(each.float(), kernel, factor) for each in firsts.unbind(-1)]
 
 
