@@ -42,6 +42,16 @@ ROWS = {
     "addmm(full(0, B8, 64, 64), full(3, B8, 64, 256), full(43 / 32, B8, 256, 64), compute_kernel_config=SPILLED)": 1072,
     # SrcA takes the product back from dest, cut
     "prod(full(1 + 2**-12, F32, 32, 2), dim=-1)": 1,
+    # 1 - x and the quotient are rounded to bfloat16 before the logarithm; the product is cut
+    "logit(full(0.447265625, BF))": -0.2177734375,
+    "hardmish(full(-0.166015625, BF))": -0.1513671875,
+    "cbrt(full(5, BF))": 1.7109375,
+    "i1(full(100, BF))": 1.1547668213381457e37,
+    # between the steps of a mean lies bfloat16, and its factor is cut; of a sum float32, and its factor is rounded
+    "mean(full(1.0078125, BF, 1, 1, 128, 96), dim=(2, 3))": 1.0078125,
+    "sum(full(1, BF, 1, 1, 96, 128), dim=(2, 3), scalar=1 / 12288)": 1,
+    # bits that become float32 go through SrcA
+    "bitcast(put(torch.full((32, 32), 0x3F801FFF), ttnn.int32), F32)": 1,
     # a limit beside bfloat16 is rounded to it
     "hardshrink_bw(full(1, BF), full(0.8, BF), lambd=0.8)[0]": 0,
 }
@@ -53,7 +63,7 @@ def full(put, value: float, dtype=BF, *shape: int) -> ttnn.Tensor:
 
 
 def result(call: str, put) -> ttnn.Tensor:
-    names = globals() | {"full": lambda *args: full(put, *args)}
+    names = globals() | {"put": put, "full": lambda *args: full(put, *args)}
     return eval(f"ttnn.{call}", names)
 
 

@@ -50,6 +50,12 @@ def pack(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     return packed if dtype == ttnn.bfloat8_b else _cut_to_four_bits(packed)
 
 
+def pack_padded(values: torch.Tensor, dtype: ttnn.DataType, padding: float) -> torch.Tensor:
+    """Return block floats whose last block has `padding` beside the values."""
+    width = values.shape[-1]
+    return pack(torch.nn.functional.pad(values.float(), (0, -width % BLOCK), value=padding), dtype)[..., :width]
+
+
 def _to_bfloat16(values: torch.Tensor) -> torch.Tensor:
     if math.isfinite(values.sum()):  # with a last bit of 1 no value is a tie, but infinity is NaN
         return (values.contiguous().view(torch.int32) | _ONE).view(torch.float32).bfloat16()

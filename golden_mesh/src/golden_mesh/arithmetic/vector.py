@@ -55,6 +55,15 @@ _I0 = (
     1.0, 0.25, 0.015625, 0.0004340277778, 0.000006781684028, 6.78e-08, 4.71e-10, 2.40e-12, 9.39e-15, 2.90e-17,
     7.24e-20, 1.50e-22,
 )  # fmt: skip
+# i1(x) / x of the square of x: numerator and denominator. From 10 on, of 1 / x (ckernel_sfpu_i1.h).
+_I1 = (
+    (4.9992737740e-01, 5.4503594600e-02, 1.6126291630e-03, 2.0223499130e-05),
+    (1.0, -1.6242591070e-02, 1.0333660750e-04, -2.5076132990e-07),
+)
+_I1_FROM_10 = (
+    3.9894228967e-01, -1.4960495444e-01, -4.6652925320e-02, -4.3674591560e-02, -1.9748322314e-02, -3.3467922914e-01,
+)  # fmt: skip
+_CBRT = (1.7523196935653687, -1.2509524822235107, 0.5093818306922913)  # of the first guess (ckernel_sfpu_cbrt.h)
 _EXPONENT, _FRACTION, _HIDDEN_ONE = 0xFF << 23, 0x7FFFFF, 1 << 23
 
 
@@ -195,6 +204,23 @@ def i0(x: torch.Tensor) -> torch.Tensor:
     return _polynomial(x * x, _I0)
 
 
+def _i1(x: torch.Tensor) -> torch.Tensor:
+    x = x.clamp(-88.5, 88.5)
+    numerator, denominator = (_polynomial(x * x, c) for c in _I1)
+    root = torch.rsqrt(x.abs())
+    large = torch.copysign(short_exp(x.abs()) * root * _polynomial(root * root, _I1_FROM_10), x)
+    return torch.where(x.abs() > 10, large, special.flushed(numerator * x * inverse_of(denominator)))
+
+
+def _cbrt(x: torch.Tensor) -> torch.Tensor:
+    """A constant less a third of x's bits is a guess of 1 / cbrt(x)."""
+    bits = _multiply_add(x.abs().view(torch.int32).float(), -1 / 768, 13929516.0)  # 2**23 + 0x548C2B4B / 256
+    guess = bits.view(torch.int32).bitwise_left_shift(8).view(torch.float32)
+    square = x.abs() * (guess * guess)
+    correction = _polynomial(square * guess, _CBRT)
+    return torch.copysign(square, x) * (correction * correction)
+
+
 def softsign(x: torch.Tensor) -> torch.Tensor:
     """x / (1 + |x|), and 0 beyond 2**126, whose inverse is too small a number."""
     return torch.where((x.abs() > 2.0**126) & x.isfinite(), 0, F.softsign(x))
@@ -254,6 +280,7 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ACOSH": _acosh,
     "ASINH": _asinh,
     "ATANH": _atanh,
+    "CBRT": _cbrt,
     "DEG2RAD": _cut(torch.deg2rad),
     "DIGAMMA": lambda x: keep(approximations.digamma(x, narrow=True), BFLOAT16),
     "ERF": _erf,
@@ -263,9 +290,11 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "FAST_EXP": lambda x: keep(fast_exp(x), BFLOAT16),
     "GELU": approximations.gelu_narrow,
     "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
+    "HARDMISH": lambda x: keep(x * (x / 2 + 1).clamp(0, 1), BFLOAT16),
     "HARDSIGMOID": _cut(F.hardsigmoid),
     "HARDSWISH": _hardswish,
     "I0": lambda x: keep(i0(x), BFLOAT16),
+    "I1": _i1,
     "LOGSIGMOID": lambda x: keep(log_sigmoid(x), BFLOAT16),
     "LGAMMA": lambda x: approximations.lgamma(x, narrow=True),
     "MISH": lambda x: x * special.normal(torch.tanh(F.softplus(x, threshold=100))),
@@ -291,5 +320,13 @@ _OF_NAN_IN_FLOAT32 = {"SIGMOID": 0.0}
 _OF_NAN_IN_BFLOAT16 = {"NEG": -torch.inf, "RSQRT": -torch.inf, "SIGMOID": 1.0, "TANH": 1.0}
 _OF_NAN_ON_BLACKHOLE = {"DIGAMMA": torch.nan, "LOGSIGMOID": torch.nan}
 _OF_NAN_IN_BFLOAT16_ON_BLACKHOLE = {"GELU": 0.0, "RSQRT": torch.inf, "SIGMOID": 0.0}
-_MAKE_NAN = {"DIGAMMA", "FRAC", "GELU_TABLE", "MISH", "SILU", "SOFTSIGN"}  # of large negative numbers, or -infinity
+_MAKE_NAN = {
+    "DIGAMMA",
+    "FRAC",
+    "GELU_TABLE",
+    "HARDMISH",
+    "MISH",
+    "SILU",
+    "SOFTSIGN",
+}  # of large negative numbers, or -infinity
 _KEEP_SMALL = {"RSQRT", "SIGN"}  # they read a subnormal's bits

@@ -132,15 +132,16 @@ golden_table({f"ttnn.{name}": _by_rule(name, function) for name, function in _RU
 
 @golden("ttnn.logit")
 def logit(input_tensor, eps):
-    """log(x / (1 - x)). The clamped x is packed first: near 1 a bfloat16 is a coarse number. The division multiplies a
-    bfloat16 by an inverse, which is 0 for the largest numbers.
+    """log(x / (1 - x)). A bfloat16 dest holds each step: near 1 it is a coarse number. The division multiplies by an
+    inverse, which is 0 for the largest numbers.
     """
     x = special.normal(input_tensor)
     if eps is not None:
         clamped = wide(special.without_nan(x)).clamp(eps, 1 - eps)
         x = as_dest(engine.round_away(clamped, 8), x) if x.dtype == torch.bfloat16 else clamped
     lost = (x.abs() > 2.0**126) & x.isfinite() & (x.dtype == torch.bfloat16)
-    return _compute(lambda x: torch.log((x / (1 - x)).masked_fill(lost, 0)), x)
+    quotient = as_dest(wide(x) / wide(as_dest(1 - wide(x), x)), x)
+    return _compute(torch.log, quotient.masked_fill(lost, 0))
 
 
 @golden("ttnn.round")
@@ -190,11 +191,6 @@ def _tanhshrink(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.abs() < 0.01, series, x - torch.tanh(x))
 
 
-def _normalized(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
-    """(x - mean) / std"""
-    return _compute(lambda x: (x - x.mean(dims, keepdim=True)) / x.std(dims, keepdim=True, correction=0), x)
-
-
 _SELU = lambda x, scale, alpha: scale * torch.where(x >= 0, x, alpha * torch.expm1(x))
 # ttnn's own functions of i1 and selu differ between versions: 0.77.0 ignores the parameters and has no i1.
 _ROWS = {
@@ -203,9 +199,9 @@ _ROWS = {
         WITH_NUMBERS["HARDTANH"](wide(input_tensor), min_val, max_val), input_tensor
     ),
     # a chip limits its input
-    "ttnn.i1": lambda input_tensor: _compute(torch.special.i1, input_tensor.clamp(-88.5, 88.5).nan_to_num(88.5)),
-    "ttnn.normalize_global": lambda input_tensor: _normalized(input_tensor, tuple(range(input_tensor.dim()))),
-    "ttnn.normalize_hw": lambda input_tensor: _normalized(input_tensor, (-2, -1)),
+    "ttnn.i1": lambda input_tensor: _compute(
+        torch.special.i1, input_tensor.clamp(-88.5, 88.5).nan_to_num(88.5), name="i1"
+    ),
     "ttnn.selu": lambda input_tensor, scale, alpha: _compute(_SELU, input_tensor, scale, alpha),
     "ttnn.softplus": lambda input_tensor, beta=1.0, threshold=20.0: as_dest(
         approximations.softplus(input_tensor, beta, threshold), input_tensor

@@ -78,7 +78,8 @@ golden_table(_ROWS, ignores="pad_value")
 def tilize_with_val_padding(input_tensor, out, pad_value=0):
     extents = zip(reversed(input_tensor.shape), reversed(out.shape))
     missing = [extent for old, new in extents for extent in (0, new - old)]
-    return F.pad(through_dest(input_tensor), missing, value=pad_value)
+    padded = F.pad(through_dest(input_tensor), missing, value=pad_value)
+    return packer.pack_padded(padded, out.dtype, pad_value) if out.dtype in packer.BLOCK_FLOATS else padded
 
 
 @golden("ttnn.untilize_with_unpadding")

@@ -1,7 +1,7 @@
 """Reductions, the largest values and their places, running sums, and sampling of tokens."""
 
 import math
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from typing import Callable
 
 import torch
@@ -46,53 +46,84 @@ def _extreme(function, opposite) -> Callable:
     return op
 
 
-def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, config=None):
-    """The sum of x * scalar. Of bfloat16 the engine adds rows, then columns, then outer dims, and scales the last."""
+def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, config=None, dtype=None, mean=False):
+    """The sum of x * scalar, of integers or floats."""
     x = _as_unpacked(x, config)
     factor = _factor(scalar, x.dtype)
     if not x.is_floating_point():
         total = x.long().sum(dims, keepdim)
         if factor != 1:  # the kernel's integer goes through a float32
-            dtype = ttnn.int32 if x.dtype == torch.int32 else ttnn.uint32
-            total = packer.typecast(packer.pack(total, dtype).float() * factor, dtype)
+            integer = ttnn.int32 if x.dtype == torch.int32 else ttnn.uint32
+            total = packer.typecast(packer.pack(total, integer).float() * factor, integer)
         return total
     if x.dtype != torch.bfloat16:
         total = wide(x).sum(dims, keepdim)
         return total if factor == 1 else total * factor
-    reduced = dims = sorted(dim % x.dim() - x.dim() for dim in dims)
-    in_one_kernel = dims[-2:] == [-2, -1] and max(x.shape[-2:]) <= TILE and (len(dims) == 2 or factor == 1)
-    if in_one_kernel and Kernel.of(config, "HiFi3", wide=True).wide:
-        x, dims = _sum_of_tile(x) * scalar, dims[:-2]
-    for dim in reversed(dims):
-        x = _sum_over(x, dim, factor if dim == dims[0] else 1.0, config)
+    reduced = sorted((dim % x.dim() - x.dim() for dim in dims), reverse=True)
+    x = _sum_in_steps(x, reduced, scalar, config, dtype, mean)
     return x if keepdim else x.squeeze(reduced)
 
 
+def _sum_in_steps(x: torch.Tensor, dims: list[int], scalar: float, config, dtype, mean: bool) -> torch.Tensor:
+    """The library adds rows, columns, then outer dims, and scales at the first. A sum without a factor begins with the
+    outer dims; that of a matrix is scaled at its columns, that of one tile at the end. Between steps lies float32,
+    which is added without the engine. Block floats, a mean of matrices, and all dims of more than a matrix lie there in
+    the tensor's dtype.
+    """
+    factor, wide_dest = _factor(scalar, x.dtype), Kernel.of(config, "HiFi3", wide=True).wide
+    outer, all_dims = [dim for dim in dims if dim < -2], len(dims) == x.dim()
+    narrow = mean and not outer or dtype in packer.BLOCK_FLOATS
+    if outer and factor == 1 and not mean:
+        for step, dim in enumerate(outer):
+            x = _added(engine.keep(x.float(), engine.SRC_B) if step else x, dim)
+            x = packer.pack(x, dtype) if narrow else x
+        dims, by_engine = dims[: len(dims) - len(outer)], narrow or not wide_dest
+        first, outer = 0, [] if all_dims else outer
+    else:
+        narrow |= bool(outer) and all_dims
+        by_engine, first = narrow or not wide_dest or factor == 1 and not outer, 1
+    if dims == [-1, -2] and not outer and x.shape[:-2].numel() == 1 and max(x.shape[-2:]) <= TILE and wide_dest:
+        return _sum_of_tile(x) * scalar
+    scaled = (dims[0] if outer else dims[-1]) if dims else None
+    for step, dim in enumerate(dims):
+        here = scalar if dim == scaled else 1.0
+        x = packer.pack(x, dtype) if step and narrow else x
+        if by_engine or step < first:
+            x = _sum_over(x, dim, _factor(here, torch.bfloat16), config)
+        else:  # beside float32 a factor is rounded to bfloat16
+            x = _added(x, dim) * torch.tensor(here).bfloat16()
+    return x
+
+
 def _sum_of_tile(x: torch.Tensor) -> torch.Tensor:
-    """The sums of matrices of one tile, [..., 1, 1]: of 16 lanes, each the sum of two columns, cut to bfloat16."""
+    """The sum of one tile, [..., 1, 1]: of 16 lanes, each the sum of two columns, cut to bfloat16."""
     lanes = F.pad(x.float(), (0, -x.shape[-1] % FACE)).unflatten(-1, (-1, FACE)).sum((-2, -3))
     return engine.keep(lanes, engine.BFLOAT16).sum(-1)[..., None, None]
 
 
+def _added(x: torch.Tensor, dim: int) -> torch.Tensor:
+    total = x.float().sum(dim, True)
+    return total if math.isfinite(total.sum()) else special.running_sum(x, dim)
+
+
 def _sum_over(x: torch.Tensor, dim: int, factor: float, config) -> torch.Tensor:
-    """The library makes columns of an outer dimension that has a factor."""
+    """The library makes columns of an outer dimension."""
+    kernel = Kernel.of(config, "HiFi3", wide=True)
     if dim == -1:
-        return sums_of_rows(x, Kernel.of(config, "HiFi3", wide=True), factor)
-    if dim < -2 and factor == 1:
-        total = x.float().sum(dim, True)
-        return total if math.isfinite(total.sum()) else special.running_sum(x, dim)
-    return sums_of_columns(x.movedim(dim, -2), Kernel.of(config, "HiFi4", wide=True), factor).movedim(-2, dim)
+        return sums_of_rows(x, kernel, factor)
+    return sums_of_columns(x.movedim(dim, -2), kernel, factor).movedim(-2, dim)
 
 
-def _mean(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, config) -> torch.Tensor:
+def _mean(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, config, dtype) -> torch.Tensor:
     """The sum of x * scalar / width. The factor is cut, so a mean is up to 0.8 % too small."""
     width = torch.Size([x.shape[dim] for dim in dims]).numel()
-    return _sum(x, dims, keepdim, scalar / width, config)
+    return _sum(x, dims, keepdim, scalar / width, config, dtype, mean=True)
 
 
 def _reduction(function) -> Callable:
-    def op(input_tensor, dim, keepdim, scalar, compute_kernel_config):
-        return function(input_tensor, _dims(input_tensor, dim), keepdim, scalar, compute_kernel_config)
+    def op(input_tensor, dim, keepdim, scalar, compute_kernel_config, dtypes):
+        dims, dtype = _dims(input_tensor, dim), dtypes["input_tensor"]
+        return function(input_tensor, dims, keepdim, scalar, compute_kernel_config, dtype)
 
     return op
 
@@ -127,16 +158,35 @@ _ROWS = {
 golden_table(_ROWS)
 
 
-@golden("ttnn.var_hw")
-def var_hw(input_tensor):
-    """The variance of each matrix, divided by its size in whole tiles."""
-    rows, columns = (-(-extent // 32) * 32 for extent in input_tensor.shape[-2:])
-    x = input_tensor.double()
-    deviations = (x - x.mean((-2, -1), keepdim=True)) ** 2
-    return (deviations.sum((-2, -1), keepdim=True) / (rows * columns)).float()
+def _centered(x: torch.Tensor, dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """x less the mean of each matrix, and its variance: divided by the size in whole tiles.
+
+    The subtraction has a bfloat16 dest. Each step is a tensor.
+    """
+    size = math.prod(-(-extent // TILE) * TILE for extent in x.shape[-2:])
+    mean = packer.pack(_mean(x, (-2, -1), True, 1.0, None, dtype), dtype)
+    centered = engine.subtract(*(engine.keep(each.float(), engine.BFLOAT16) for each in (x, mean)))
+    squares = packer.pack(centered * centered, dtype)
+    return centered, packer.pack(_sum(squares, (-2, -1), True, 1 / size, None, dtype), dtype)
 
 
-golden("ttnn.std_hw")(lambda input_tensor: var_hw(input_tensor).sqrt())
+golden("ttnn.var_hw")(lambda input_tensor, dtypes: _centered(input_tensor, dtypes["input_tensor"])[1])
+golden("ttnn.std_hw")(lambda input_tensor, dtypes: _centered(input_tensor, dtypes["input_tensor"])[1].sqrt())
+
+
+@golden("ttnn.normalize_hw")
+def normalize_hw(input_tensor, dtypes):
+    centered, variance = _centered(input_tensor, dtypes["input_tensor"])
+    inverse = torch.rsqrt(variance.float())
+    return (centered * inverse.bfloat16()).bfloat16() if input_tensor.dtype == torch.bfloat16 else centered * inverse
+
+
+@golden("ttnn.normalize_global")
+def normalize_global(input_tensor, dtypes, out):
+    """All rows are one matrix. The result has the shape of whole tiles, and their padding counts as zeros."""
+    missing = [0, out.shape[-1] - input_tensor.shape[-1], 0, out.shape[-2] - input_tensor.shape[-2]]
+    rows = F.pad(input_tensor, missing).reshape(1, 1, -1, out.shape[-1])
+    return normalize_hw(rows, dtypes).reshape(out.shape)
 
 
 @golden("ttnn.prod")
@@ -157,14 +207,10 @@ def prod(input_tensor, dim, keepdim, dtypes, out):
     if dtype not in packer.BLOCK_FLOATS:
         return _product_in_dest(x.movedim(dim, 0), dtype).reshape(out.shape)
     dim = dim % x.dim() - x.dim()
-    x = _with_ones(x, dtype)[..., : x.shape[-1]].reshape((1,) * (4 - x.dim()) + x.shape).movedim(dim, 0)
-    result = packer.pack(_product_in_dest(_with_ones(x, dtype), dtype), dtype)[..., : x.shape[-1]]
-    return (_with_ones(result[..., None], dtype)[..., :1] if dim == -1 else result).reshape(out.shape)
-
-
-def _with_ones(x: torch.Tensor, dtype) -> torch.Tensor:
-    """Block floats with ones in the padding of their last block, packed."""
-    return packer.pack(F.pad(x.float(), (0, -x.shape[-1] % BLOCK), value=1), dtype)
+    padded = partial(packer.pack_padded, dtype=dtype, padding=1)
+    x = padded(x).reshape((1,) * (4 - x.dim()) + x.shape).movedim(dim, 0)
+    result = padded(_product_in_dest(padded(x), dtype))
+    return (padded(result[..., None]) if dim == -1 else result).reshape(out.shape)
 
 
 def _product_in_dest(factors: torch.Tensor, dtype) -> torch.Tensor:

@@ -12,8 +12,6 @@ from golden_mesh.hazards import meet
 from golden_mesh.rounding import BLOCK
 
 _FAMILIES = {"eltwise_binary", "eltwise_several", "eltwise_unary"}
-# Values depend on others.
-_WHOLE = {"ttnn.alt_complex_rotate90", "ttnn.normalize_global", "ttnn.normalize_hw"}
 
 
 def paddings(step, memory) -> tuple[int, list]:
@@ -25,7 +23,8 @@ def paddings(step, memory) -> tuple[int, list]:
     width = outputs[0].shape[-1] if len(outputs) == 1 and outputs[0].shape else 0
     if not width % BLOCK:
         return 0, []
-    elementwise = (golden.family in _FAMILIES and golden.name not in _WHOLE) or golden.name == "ttnn.typecast"
+    pairs = golden.name == "ttnn.alt_complex_rotate90"
+    elementwise = (golden.family in _FAMILIES and not pairs) or golden.name == "ttnn.typecast"
     if not elementwise or golden.writes or is_plain():
         return 0, []
     values: list = []

@@ -11,7 +11,7 @@ from typing import Callable
 import torch
 import ttnn
 
-from golden_mesh.arithmetic import special
+from golden_mesh.arithmetic import engine, special
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.eltwise_binary import binary_of_numbers, compute
@@ -72,7 +72,8 @@ def bitcast(input_tensor, dtype, dtypes):
     bits = bits.view(_WIDTH[source])
     if target not in _FLOATS:
         return bits
-    return special.normal(special.without_nan(bits.view(_FLOATS[target])))  # dest has no denormals and no NaN
+    values = special.normal(special.without_nan(bits.view(_FLOATS[target])))  # dest has no denormals and no NaN
+    return engine.keep(values, engine.SRC_B) if target == "FLOAT32" else values  # SrcA and SrcB have 11 bits
 
 
 Parameter = "torch.Tensor | float | int"
