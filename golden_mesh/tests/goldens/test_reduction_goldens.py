@@ -71,7 +71,7 @@ EXAMPLES = {
     "ttnn.min(x, dim=-1, scalar=-3.0)": ("x.amax(-1) * -3", UP, {"error": 0}),
     "ttnn.var_hw(x)": ("variance_in_tiles(x)", SMALL),
     "ttnn.std_hw(x)": ("variance_in_tiles(x).sqrt()", SMALL),
-    "ttnn.normalize_hw(x)": 
+    "ttnn.normalize_hw(x)":
         ("(x - x.mean((2, 3), keepdim=True)) / variance_in_tiles(x).sqrt()", SMALL, {"error": 1e-2}),
     "ttnn.normalize_global(x)": ("(x - x.mean()) / x.std(correction=0)", (1, 2, 32, 64), {"error": 1e-2}),
     "ttnn.ema(x, 0.75)": ("moving_average(x)", SMALL),
