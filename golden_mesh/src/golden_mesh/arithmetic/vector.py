@@ -55,6 +55,12 @@ _I0 = (
     1.0, 0.25, 0.015625, 0.0004340277778, 0.000006781684028, 6.78e-08, 4.71e-10, 2.40e-12, 9.39e-15, 2.90e-17,
     7.24e-20, 1.50e-22,
 )  # fmt: skip
+_ATAN = (
+    0.999787867069244384765625,
+    -0.325808584690093994140625,
+    0.1555790007114410400390625,
+    -4.4326744973659515380859375e-2,
+)
 # i1(x) / x of the square of x: numerator and denominator. From 10 on, of 1 / x (ckernel_sfpu_i1.h).
 _I1 = (
     (4.9992737740e-01, 5.4503594600e-02, 1.6126291630e-03, 2.0223499130e-05),
@@ -125,7 +131,12 @@ def of_nan(name: str, wide: bool) -> float:
 @in_float32(lambda x, constant=_CONSTANT: torch.exp(x))
 def short_exp(x: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
     """exp_21f: the whole part of x / ln 2 is the exponent, a parabola of the rest the mantissa."""
-    power = _multiply_add(x, _INVERSE_LN2, 127.0).clamp(0, 255)
+    return _power_of_two(_multiply_add(x, _INVERSE_LN2, 127.0), constant)
+
+
+def _power_of_two(power: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
+    """2 ** (power - 127)"""
+    power = power.clamp(0, 255)
     bits = power.view(torch.int32)
     exponent = (bits >> 23) - 127
     fixed = ((bits & _FRACTION) | _HIDDEN_ONE).long()  # 23 bits behind the point
@@ -212,6 +223,12 @@ def _i1(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.abs() > 10, large, special.flushed(numerator * x * inverse_of(denominator)))
 
 
+def _atan(x: torch.Tensor) -> torch.Tensor:
+    least = torch.where(x.abs() >= 1, inverse_of(x.abs()), x.abs())
+    angle = _polynomial(least * least, _ATAN) * least
+    return torch.copysign(torch.where(x.abs() >= 1, torch.pi / 2 - angle, angle), x)
+
+
 def _cbrt(x: torch.Tensor) -> torch.Tensor:
     """A constant less a third of x's bits is a guess of 1 / cbrt(x)."""
     bits = _multiply_add(x.abs().view(torch.int32).float(), -1 / 768, 13929516.0)  # 2**23 + 0x548C2B4B / 256
@@ -279,6 +296,7 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     **{name.upper(): getattr(torch, name) for name in "frac log log10 log2 neg rsqrt sign tanh".split()},
     "ACOSH": _acosh,
     "ASINH": _asinh,
+    "ATAN": _atan,
     "ATANH": _atanh,
     "CBRT": _cbrt,
     "DEG2RAD": _cut(torch.deg2rad),
@@ -287,6 +305,7 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ERFC": lambda x: keep(approximations.erfc(x), BFLOAT16),
     "ERFINV": lambda x: keep(_infinite(approximations.erfinv(x), x), BFLOAT16),
     "EXP": lambda x: short_exp(x, _CONSTANT_OF_EXP),
+    "EXP2": lambda x: _power_of_two(x + 127),
     "FAST_EXP": lambda x: keep(fast_exp(x), BFLOAT16),
     "GELU": approximations.gelu_narrow,
     "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
