@@ -55,11 +55,11 @@ _I0 = (
     1.0, 0.25, 0.015625, 0.0004340277778, 0.000006781684028, 6.78e-08, 4.71e-10, 2.40e-12, 9.39e-15, 2.90e-17,
     7.24e-20, 1.50e-22,
 )  # fmt: skip
-_ATAN = (
-    0.999787867069244384765625,
-    -0.325808584690093994140625,
-    0.1555790007114410400390625,
-    -4.4326744973659515380859375e-2,
+# Of the square of x: atan(x) / x below 1, and (x - tanh(x)) / x**3; of x from 1 on: tanh(x).
+_ATAN = (0.9997878670692444, -0.3258085846900940, 0.1555790007114410, -4.4326744973659515e-2)
+_TANHSHRINK, _TANH_FROM_1 = (
+    (3.3329936862e-01, -1.3223160803e-01, 4.8076551408e-02, -1.0762925260e-02),
+    (6.1829000893e-02, 1.0561303143, -4.0859283753e-01, 5.3348409333e-02),
 )
 # i1(x) / x of the square of x: numerator and denominator. From 10 on, of 1 / x (ckernel_sfpu_i1.h).
 _I1 = (
@@ -229,6 +229,11 @@ def _atan(x: torch.Tensor) -> torch.Tensor:
     return torch.copysign(torch.where(x.abs() >= 1, torch.pi / 2 - angle, angle), x)
 
 
+def _tanhshrink(x: torch.Tensor) -> torch.Tensor:
+    tanh = torch.copysign(_polynomial(x.abs(), _TANH_FROM_1).clamp(max=1), x)
+    return torch.where(x.abs() > 1, x - tanh, special.flushed(x * (x * x) * _polynomial(x * x, _TANHSHRINK)))
+
+
 def _cbrt(x: torch.Tensor) -> torch.Tensor:
     """A constant less a third of x's bits is a guess of 1 / cbrt(x)."""
     bits = _multiply_add(x.abs().view(torch.int32).float(), -1 / 768, 13929516.0)  # 2**23 + 0x548C2B4B / 256
@@ -323,6 +328,7 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "SIGMOID": _sigmoid,
     "SILU": lambda x: x * special.normal(_sigmoid(x)),
     "SOFTSIGN": _cut(softsign),
+    "TANHSHRINK": _tanhshrink,
 }
 # What the kernels give for NaN where it is not NaN: they clamp, or compare by the sign.
 _OF_NAN = {

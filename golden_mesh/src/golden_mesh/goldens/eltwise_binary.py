@@ -19,6 +19,7 @@ from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.product import multiply
+from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens import quotients
 from golden_mesh.goldens.activations import activate_all, beside_integers, functions, wide
@@ -155,6 +156,11 @@ def _squared_difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (engine.subtract(a, b) ** 2).bfloat16().float()
 
 
+def _ldexp(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a * 2**b: the vector unit's power, rounded, times a by the matrix engine."""
+    return multiply(a, in_bfloat16_dest("EXP2")(b), Kernel(PHASES["HiFi4"], wide=False))
+
+
 def _xlogy(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The vector unit's logarithm and product are both cut to bfloat16."""
     product = a.float() * engine.keep(torch.log(b.float()), engine.BFLOAT16)
@@ -179,6 +185,7 @@ _IN_BFLOAT16_DEST = {
     quotients.remainder_by_floor: lambda a, b: remainders.by_floor(a.float(), b.float(), True),
     quotients.power_of_floats: lambda a, b: powers.narrow(a.float(), b.float()).bfloat16().float(),
     quotients.repeated_product: lambda a, b: engine.keep(quotients.repeated_product(a, b), engine.BFLOAT16),
+    torch.ldexp: _ldexp,
     xlogy: _xlogy,
 }
 

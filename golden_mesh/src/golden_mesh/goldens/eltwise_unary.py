@@ -206,7 +206,7 @@ _ROWS = {
     "ttnn.softplus": lambda input_tensor, beta=1.0, threshold=20.0: as_dest(
         approximations.softplus(input_tensor, beta, threshold), input_tensor
     ),
-    "ttnn.tanhshrink": lambda input_tensor: _compute(_tanhshrink, input_tensor),
+    "ttnn.tanhshrink": lambda input_tensor: _compute(_tanhshrink, input_tensor, name="tanhshrink"),
     "ttnn.unary_chain": lambda input_tensor, ops_chain: activations.activate_all(input_tensor, ops_chain),
 }
 golden_table(_ROWS)
