@@ -12,18 +12,13 @@ from golden_mesh.compare import report as compare_report
 from golden_mesh.compare.comparison import WhatIf, comparing
 from golden_mesh.compare.differences import error
 from golden_mesh.mesh.dispatch import slot_of
+from goldens.support import kernel
 
 ROWS, WIDTH, INNER = 64, 256, 512
 
 
 def noise(*shape: int, scale: float = 1.0, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
-
-
-def kernel(fidelity="HiFi3", wide=True, approximate=False):
-    return ttnn.WormholeComputeKernelConfig(
-        math_fidelity=getattr(ttnn.MathFidelity, fidelity), fp32_dest_acc_en=wide, math_approx_mode=approximate
-    )
 
 
 def mlp(golden, up_kernel, weights=ttnn.bfloat16):
@@ -37,7 +32,7 @@ def mlp(golden, up_kernel, weights=ttnn.bfloat16):
     place = dict(device=golden.device, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
     down = ttnn.from_torch(down, dtype=weights, **place)  # wrong weight
     h = ttnn.linear(x, up, activation="silu", compute_kernel_config=up_kernel)  # wrong fidelity
-    y = ttnn.linear(h, down, compute_kernel_config=kernel())
+    y = ttnn.linear(h, down, compute_kernel_config=kernel("HiFi3"))
     y = ttnn.all_reduce(y) if chips > 1 else y
     return ttnn.add(y, x)
 
@@ -49,23 +44,23 @@ def lofi(golden):
 
 def four_bits(golden):
     """a bfloat4_b weight"""
-    mlp(golden, kernel(), ttnn.bfloat4_b)
+    mlp(golden, kernel("HiFi3"), ttnn.bfloat4_b)
 
 
 def narrow_norm(golden):
     """a bfloat16 dest in a wide norm"""
     x = golden.put(noise(1, 1, ROWS, 4096) + 3)
     weight = golden.put(noise(1, 1, 1, 4096) + 1)
-    y = ttnn.rms_norm(x, weight=weight, compute_kernel_config=kernel(wide=False))  # wrong dest
-    y = ttnn.rms_norm(y, weight=weight, compute_kernel_config=kernel())
+    y = ttnn.rms_norm(x, weight=weight, compute_kernel_config=kernel("HiFi3", wide=False))  # wrong dest
+    y = ttnn.rms_norm(y, weight=weight, compute_kernel_config=kernel("HiFi3"))
     ttnn.add(x, y)
 
 
 def approximate_exp(golden):
     """an approximate exp"""
     scores = golden.put(noise(1, 4, ROWS, ROWS) * 3)
-    ttnn.softmax(scores, compute_kernel_config=kernel())
-    ttnn.softmax(scores, compute_kernel_config=kernel(approximate=True))  # wrong exp
+    ttnn.softmax(scores, compute_kernel_config=kernel("HiFi3"))
+    ttnn.softmax(scores, compute_kernel_config=kernel("HiFi3", approximate=True))  # wrong exp
     ttnn.multiply(scores, 0.125)
 
 

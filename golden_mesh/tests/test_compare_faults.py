@@ -11,7 +11,8 @@ from torch import nn
 
 import golden_mesh
 from golden_mesh.compare import report as compare_report
-from test_compare import kernel, noise
+from goldens.support import kernel, sdpa_program
+from test_compare import noise
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ROWS, WIDTH = 64, 256
@@ -21,7 +22,7 @@ def outlier_cache(golden):
     """an 8-bit cache with outlier channels, read by an attention with a larger error"""
     keys = noise(1, 2, ROWS, 64)
     keys[..., 5::32] *= 50
-    wide = kernel()
+    wide = kernel("HiFi3")
     stored = ttnn.typecast(golden.put(keys), ttnn.bfloat8_b)
     q, v = golden.put(noise(1, 2, ROWS, 64, seed=1)), golden.put(noise(1, 2, ROWS, 64, seed=2))
     v = ttnn.typecast(v, ttnn.bfloat8_b)
@@ -31,11 +32,8 @@ def outlier_cache(golden):
 def attention_exp(golden):
     """an approximate exp in a program config"""
     x = golden.put(noise(1, 2, ROWS, 64))
-    grid = golden.device.compute_with_storage_grid_size()
-    program = ttnn.SDPAProgramConfig(
-        compute_with_storage_grid_size=grid, q_chunk_size=32, k_chunk_size=32, exp_approx_mode=True
-    )
-    ttnn.transformer.scaled_dot_product_attention(x, x, x, program_config=program, compute_kernel_config=kernel())
+    how = dict(program_config=sdpa_program(approximate=True), compute_kernel_config=kernel("HiFi3"))
+    ttnn.transformer.scaled_dot_product_attention(x, x, x, **how)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import ttnn
 from safetensors import safe_open
 
 from golden_mesh import exact_sums
+from goldens.support import kernel
 from values import Golden
 
 pytestmark = pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
@@ -58,14 +59,10 @@ def named(pattern: str) -> list[str]:
     return [name for name in CASES if fnmatch(name, pattern)]
 
 
-def kc(name: str, l1: bool = True):
+def kc(name: str, l1: bool = True, approx: bool = False):
+    """The kernel config of an expression: kc("HiFi2.fp32")."""
     fidelity, dest = name.split(".")
-    return ttnn.WormholeComputeKernelConfig(
-        math_fidelity=getattr(ttnn.MathFidelity, fidelity),
-        math_approx_mode=False,
-        fp32_dest_acc_en=dest == "fp32",
-        packer_l1_acc=l1,
-    )
+    return kernel(fidelity, dest == "fp32", approx, l1)
 
 
 @cache

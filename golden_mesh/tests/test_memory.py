@@ -13,6 +13,7 @@ import ttnn
 import golden_mesh
 from golden_mesh.errors import GoldenError
 from golden_mesh.mesh.memory import GoldenMemory, Slot
+from goldens.support import kernel
 
 Named = namedtuple("Named", "name")  # stands for an enumerator of ttnn
 BFLOAT16, DRAM, L1 = map(Named, ("BFLOAT16", "DRAM", "L1"))
@@ -171,9 +172,8 @@ def test_products_read_large_block_floats_as_codes_and_other_ops_their_values(go
     values = ttnn.from_torch(drawn, dtype, layout=ttnn.TILE_LAYOUT).to_torch()  # the library's own
     weight, plain, rows = golden.put(drawn, dtype=dtype), golden.put(values), torch.randn(1, 1, 32, 1024).bfloat16()
     rows[:, :, 3:20] = rows[:, :, 3:4]
-    for fidelity in (ttnn.MathFidelity.LoFi, ttnn.MathFidelity.HiFi3):
-        kernel = ttnn.WormholeComputeKernelConfig(math_fidelity=fidelity, fp32_dest_acc_en=True)
-        product = partial(ttnn.linear, dtype=ttnn.float32, compute_kernel_config=kernel)
+    for fidelity in ("LoFi", "HiFi3"):
+        product = partial(ttnn.linear, dtype=ttnn.float32, compute_kernel_config=kernel(fidelity))
         whole = golden.get(product(golden.put(rows), weight))[0]
         assert whole.equal(golden.get(product(golden.put(rows), plain))[0])
         for row in (0, 3, 19, 31):

@@ -16,25 +16,13 @@ import ttnn
 from safetensors import safe_open
 
 from golden_mesh.arithmetic.vector import exp, in_bfloat16_dest, parabolic_exp
-from test_families import kc as kernel
-from test_families import put
+from goldens.support import sdpa_program
+from test_families import kc, put
 
 pytestmark = pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
 RECORD = safe_open(Path(__file__).parent / "vectors" / "special.safetensors", "pt")
 CASES = {name.split("/")[1]: json.loads(text) for name, text in sorted(RECORD.metadata().items())}
 ERROR = 4e-2  # of a row's largest value; attention with a bfloat16 dest has as much without special values, too
-
-
-def kc(name: str, approx: bool = False):
-    config = kernel(name)
-    config.math_approx_mode = approx
-    return config
-
-
-def attend(q: int, k: int, approximate: bool) -> ttnn.SDPAProgramConfig:
-    return ttnn.SDPAProgramConfig(
-        compute_with_storage_grid_size=(8, 8), q_chunk_size=q, k_chunk_size=k, exp_approx_mode=approximate
-    )
 
 
 def kinds(x: torch.Tensor) -> torch.Tensor:
@@ -46,7 +34,7 @@ def kinds(x: torch.Tensor) -> torch.Tensor:
 def test_a_special_value_gives_what_a_chip_gives(mesh_device, name):
     case = CASES[name]
     inputs = {key: put(mesh_device, RECORD, *where) for key, where in case["inputs"].items()}
-    result = eval(case["expression"], {"ttnn": ttnn, "kc": kc, "attend": attend}, inputs)
+    result = eval(case["expression"], {"ttnn": ttnn, "kc": kc, "attend": sdpa_program}, inputs)
     got = ttnn.to_torch(ttnn.get_device_tensors(result)[0]).double()
     want = RECORD.get_tensor(f"{name}/out/N150").double().reshape(got.shape)
     assert torch.equal(kinds(got), kinds(want))

@@ -16,6 +16,7 @@ from safetensors import safe_open
 
 from golden_mesh import exact_sums
 from golden_mesh.registry import GOLDENS
+from goldens.support import kernel, sdpa_program
 from values import Golden
 
 FILES = [safe_open(Path(__file__).parent / "vectors" / f"{name}.safetensors", "pt") for name in ("chip", "mixed")]
@@ -47,23 +48,13 @@ class Record:
 
     @property
     def kernel(self):
-        return ttnn.WormholeComputeKernelConfig(
-            math_fidelity=getattr(ttnn.MathFidelity, self.settings["fidelity"]),
-            math_approx_mode=False,
-            fp32_dest_acc_en=self.settings.get("fp32_dest_acc_en", True),
-            packer_l1_acc=True,
-        )
+        return kernel(self.settings["fidelity"], self.settings.get("fp32_dest_acc_en", True), l1_acc=True)
 
     @property
     def attention(self) -> dict:
         """The keywords of an attention."""
-        program = ttnn.SDPAProgramConfig(
-            compute_with_storage_grid_size=(8, 8),
-            q_chunk_size=32,
-            k_chunk_size=self.settings["k_chunk_size"],
-            exp_approx_mode=False,
-            max_cores_per_head_batch=self.settings.get("max_cores_per_head_batch", 16),
-        )
+        cores = self.settings.get("max_cores_per_head_batch", 16)
+        program = sdpa_program(keys=self.settings["k_chunk_size"], max_cores_per_head_batch=cores)
         return dict(program_config=program, compute_kernel_config=self.kernel)
 
 

@@ -18,11 +18,23 @@ from values import Golden
 # other side of a tie, and adds as much again.
 RELATIVE = {"BFLOAT16": 9 / 8 * 2**-8, "FLOAT32": 2**-20}
 
-# Cuts no operand and sums in float32. For tests of an op's meaning, not of its precision.
-EXACT = ttnn.WormholeComputeKernelConfig(
-    math_fidelity=ttnn.MathFidelity.HiFi4, math_approx_mode=False, fp32_dest_acc_en=True
-)
 
+def kernel(fidelity="HiFi4", wide=True, approximate=False, l1_acc=False) -> ttnn.WormholeComputeKernelConfig:
+    """wide: a float32 dest. l1_acc: sums of blocks wait in float32, in L1."""
+    return ttnn.WormholeComputeKernelConfig(
+        math_fidelity=getattr(ttnn.MathFidelity, fidelity), math_approx_mode=approximate, fp32_dest_acc_en=wide,
+        packer_l1_acc=l1_acc,
+    )  # fmt: skip
+
+
+def sdpa_program(queries=32, keys=32, approximate=False, **options) -> ttnn.SDPAProgramConfig:
+    """Chunks of queries and keys. ttnn's own default is the approximate exp."""
+    how = dict(compute_with_storage_grid_size=(8, 8), exp_approx_mode=approximate) | options
+    return ttnn.SDPAProgramConfig(q_chunk_size=queries, k_chunk_size=keys, **how)
+
+
+# Cuts no operand and sums in float32. For tests of an op's meaning, not of its precision.
+EXACT = kernel()
 ROW_MAJOR, TILE = ttnn.ROW_MAJOR_LAYOUT, ttnn.TILE_LAYOUT
 
 

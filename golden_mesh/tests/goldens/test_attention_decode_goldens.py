@@ -7,7 +7,7 @@ import ttnn
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens import attention_decode
-from goldens.support import EXACT, Put, assert_near, assert_same, attention, bf16, examples, ints, sharded
+from goldens.support import EXACT, Put, assert_near, assert_same, attention, bf16, examples, ints, sdpa_program, sharded
 
 DIM, LATENT, USERS, LENGTH = 64, 96, 8, 128
 ROUNDED = 0.008  # of attention's size (test_attention_goldens.py)
@@ -16,13 +16,7 @@ SKIPPED = [0, 31, 32, 127, -1, 50, 64, 99]
 T = ttnn.transformer
 
 
-def program(**options) -> ttnn.SDPAProgramConfig:
-    """With the exact exp, which is not ttnn's default."""
-    chunks = dict(q_chunk_size=32, k_chunk_size=32) | options
-    return ttnn.SDPAProgramConfig(compute_with_storage_grid_size=(8, 8), exp_approx_mode=False, **chunks)
-
-
-HOW = dict(compute_kernel_config=EXACT, program_config=program())
+HOW = dict(compute_kernel_config=EXACT, program_config=sdpa_program())
 
 
 def decode(q, k, v, **options):
@@ -110,7 +104,7 @@ def test_paged_decode_sees_each_user_up_to_its_position(chips, heads, kv_heads, 
 @pytest.mark.parametrize("size, chunk", ((64, 32), (32, 64)))
 def test_blocks_of_another_size_than_the_chunks_of_keys(chips, positions, size, chunk):
     """The last block holds chunks after all users' positions, or the last chunk blocks."""
-    config = program(max_cores_per_head_batch=1, k_chunk_size=chunk)
+    config = sdpa_program(keys=chunk, max_cores_per_head_batch=1)
     how, blocks = dict(program_config=config), (1024 // size, 2, size, DIM)
     chips.check(
         lambda *tensors: paged(*tensors, **how),
@@ -123,7 +117,7 @@ def test_blocks_of_another_size_than_the_chunks_of_keys(chips, positions, size, 
 @pytest.mark.parametrize("window, with_sink", ((1, False), (33, False), (64, False), (None, True), (33, True)))
 def test_windows_and_sinks(chips, window, with_sink, is_paged):
     at, sink = ints([3, 40, 95, 127]), bf16(4) * 8
-    how = dict(program_config=program(q_chunk_size=0), sliding_window_size=window)
+    how = dict(program_config=sdpa_program(queries=0), sliding_window_size=window)
     if with_sink:
         how["attention_sink"] = chips.put(F.pad(sink.view(-1, 1), (0, 31)))
     want = dict(window=window or LENGTH, sink=sink.double() if with_sink else None)
@@ -147,7 +141,7 @@ def test_tokens_of_a_user_each_see_the_cache_up_to_their_position(chips, tokens)
     positions = [max(s, min(s + i, s + tokens - 2)) if s >= 0 else -1 for s in starts for i in range(tokens)]
     queries = chips.draw(1, users * tokens, heads, DIM)
     tiles = [F.pad(one, (0, 0, 0, 32 - heads)).reshape(1, users, tokens * 32, DIM) for one in queries]
-    how = dict(program_config=program(max_cores_per_head_batch=1))
+    how = dict(program_config=sdpa_program(max_cores_per_head_batch=1))
 
     def attend(rows, tables, **more):
         given = *map(chips.put, (rows, k, v)), *map(chips.put_ints, (tables, positions))

@@ -8,19 +8,12 @@ from itertools import product
 import torch
 import ttnn
 
-from goldens.support import EXACT, assert_near, attention, bf16, examples, ints
+from goldens.support import EXACT, assert_near, attention, bf16, examples, ints, sdpa_program
 
 DIM, LATENT, VALUES = 64, 96, 64
 # Of attention's size: a chip rounds scores, weights and results to bfloat16 (0.004 to 0.006).
 ROUNDED = 0.008
-GRID = ttnn.CoreCoord(8, 8)
-# The exact exp is not ttnn's default.
-HOW = dict(
-    compute_kernel_config=EXACT,
-    program_config=ttnn.SDPAProgramConfig(
-        compute_with_storage_grid_size=GRID, q_chunk_size=32, k_chunk_size=32, exp_approx_mode=False
-    ),
-)
+HOW = dict(compute_kernel_config=EXACT, program_config=sdpa_program())
 
 
 def prefill(q, k, v, **options):
@@ -131,7 +124,7 @@ OTHER_FORMS = {
 }  # fmt: skip
 test_latents_and_joint_attention = examples(OTHER_FORMS, globals(), error=0.012)
 
-ON_GRID = dict(compute_with_storage_grid_size=GRID, compute_kernel_config=EXACT)
+ON_GRID = dict(compute_with_storage_grid_size=ttnn.CoreCoord(8, 8), compute_kernel_config=EXACT)
 QUERIES = (1, 8, 32, 64)
 # Each user's row of x by the user's own matrix.
 PRODUCTS = {
@@ -164,9 +157,7 @@ def test_ring_joint_attention(chips, several_chips):
         )
         for x in (q, k, v)
     ]  # fmt: skip
-    config = ttnn.SDPAProgramConfig(
-        compute_with_storage_grid_size=(8, 6), q_chunk_size=32, k_chunk_size=32, exp_approx_mode=False
-    )
+    config = sdpa_program(compute_with_storage_grid_size=(8, 6))
     y, joint_y, _ = ttnn.transformer.ring_joint_scaled_dot_product_attention(
         *parts, *map(chips.put, joint), persistent_output_buffer_k=chips.put(torch.zeros_like(k)),
         persistent_output_buffer_v=chips.put(torch.zeros_like(v)), joint_strategy="rear", logical_n=valid,

@@ -9,15 +9,11 @@ import pytest
 import torch
 import ttnn
 
-from goldens.support import EXACT, ROW_MAJOR, assert_same, ints
+from goldens.support import EXACT, ROW_MAJOR, assert_same, ints, kernel, sdpa_program
 
 ROWS = 33  # a whole tile and one more
 WIDE = ttnn.float32
-HIFI2 = ttnn.MathFidelity.HiFi2
-CONFIGS = {
-    "float32-dest": EXACT,
-    "bfloat16-dest": ttnn.WormholeComputeKernelConfig(math_fidelity=HIFI2, fp32_dest_acc_en=False),
-}
+CONFIGS = {"float32-dest": EXACT, "bfloat16-dest": kernel("HiFi2", wide=False, approximate=True)}
 EACH_CONFIG = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
@@ -113,20 +109,14 @@ def test_rotary(chips):
     assert_same(turn(32), [v[:, :, :32] for v in turn(64)])
 
 
-def program(keys: int) -> ttnn.SDPAProgramConfig:
-    return ttnn.SDPAProgramConfig(
-        compute_with_storage_grid_size=(8, 8), q_chunk_size=32, k_chunk_size=keys, exp_approx_mode=False
-    )
-
-
 @EACH_CONFIG
 @pytest.mark.parametrize("keys, most", ((32, 1), (32, 16), (128, 2), (64, 3)))
 def test_decode_attention(chips, threads, config, keys, most):
     """A user's result does not depend on the others' lengths, with one core a head and several."""
     k, v, q = torch.randn(64, 1, 32, 64), torch.randn(64, 1, 32, 64), torch.randn(1, 8, 7, 64)
     table = torch.randperm(64).view(8, 8)
-    how = dict(program_config=program(keys), compute_kernel_config=config)
-    how["program_config"].max_cores_per_head_batch = most
+    program = sdpa_program(keys=keys, max_cores_per_head_batch=most)
+    how = dict(program_config=program, compute_kernel_config=config)
     op = ttnn.transformer.paged_scaled_dot_product_attention_decode
 
     def attend(positions, q, k):
@@ -149,7 +139,7 @@ def test_decode_attention(chips, threads, config, keys, most):
 def test_prefill_attention(chips, threads, config, keys):
     """A token's result does not depend on later tokens or on other users."""
     given = [torch.randn(2, heads, 128, 64) for heads in (4, 2, 2)]
-    how = dict(program_config=program(keys), compute_kernel_config=config)
+    how = dict(program_config=sdpa_program(keys=keys), compute_kernel_config=config)
 
     def attend(first: int, end: int, rows: int):
         parts = [chips.put(x[first:end, :, :rows].contiguous()) for x in given]

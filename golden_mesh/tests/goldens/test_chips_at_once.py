@@ -6,11 +6,11 @@ import ttnn
 
 from golden_mesh.mesh import steps
 from golden_mesh.registry import GOLDENS
-from goldens.support import assert_same, function_of, ints
+from goldens.support import assert_same, function_of, ints, kernel, sdpa_program
 from goldens.test_rotary_goldens import FUSED, swap_matrix
 
-HIFI2 = ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi2, fp32_dest_acc_en=False)
-SDPA = ttnn.SDPAProgramConfig(compute_with_storage_grid_size=(8, 8), q_chunk_size=32, k_chunk_size=64)
+HIFI2 = kernel("HiFi2", wide=False)
+SDPA = sdpa_program(keys=64, approximate=True)
 ATTEND = ttnn.transformer.scaled_dot_product_attention
 PAGED = ttnn.transformer.paged_scaled_dot_product_attention_decode
 CHUNKED = ttnn.transformer.chunked_scaled_dot_product_attention

@@ -12,10 +12,9 @@ import ttnn
 
 from golden_mesh.goldens import attention_decode
 from golden_mesh.hazards import HAZARDS, HazardError, HazardWarning, checks, noted
-from goldens.support import Put, assert_same, block_sharded, dram_sharded, sharded
+from goldens.support import Put, assert_same, block_sharded, dram_sharded, kernel, sharded
 
 PAGE = (Path(__file__).parents[2] / "HAZARDS.md").read_text()
-HIFI4 = ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=True)
 WIDE_ROW = "sum of a wide row in a bfloat16 dest"
 
 
@@ -314,15 +313,6 @@ MEETS = {  # call -> the hazard that it meets
 }
 
 
-def test_a_warning_shows_the_programs_line(chips):
-    x, noted_before = chips.put(torch.ones(1, 1, 32, 32)), noted.copy()
-    noted.clear()
-    with pytest.warns(HazardWarning) as warned:
-        ttnn.matmul(x, x, compute_kernel_config=HIFI4)
-    noted.update(noted_before)
-    assert warned[0].filename == __file__
-
-
 @pytest.mark.parametrize("call", MEETS)
 def test_which_calls_meet_a_hazard(chips, call):
     names, met = reproduction(chips.device), []
@@ -365,16 +355,15 @@ def test_an_interleaved_bias_of_one_tile_a_bank_is_right(chips):
     )  # fmt: skip
 
 
-def test_a_noted_hazard_is_warned_of_once_an_op_and_counted(chips, recwarn):
-    name, fidelity = "HiFi4 with a float32 dest", ttnn.MathFidelity.HiFi4
+def test_a_noted_hazard_is_warned_of_once_an_op_at_its_line_and_counted(chips, recwarn):
+    name = "HiFi4 with a float32 dest"
     noted.clear()
-    config = ttnn.WormholeComputeKernelConfig(math_fidelity=fidelity, fp32_dest_acc_en=True)
     x = chips.put(torch.randn(1, 1, 32, 32))
     for _ in range(3):
-        ttnn.matmul(x, x, compute_kernel_config=config)
-        ttnn.rms_norm(x, compute_kernel_config=config)
+        ttnn.matmul(x, x, compute_kernel_config=kernel("HiFi4"))
+        ttnn.rms_norm(x, compute_kernel_config=kernel("HiFi4"))
     assert noted == {(name, "ttnn.matmul"): 3, (name, "ttnn.rms_norm"): 3}
-    assert len([w for w in recwarn if w.category is HazardWarning]) == 2
+    assert [w.filename for w in recwarn if w.category is HazardWarning] == [__file__] * 2
 
 
 def test_rows_in_tiles_of_their_own_are_written(chips):

@@ -14,9 +14,9 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.matmul_blocks import Choice
 from golden_mesh.mesh.buffers import Chip
 from golden_mesh.registry import GOLDENS
-from goldens.support import EXACT, ROW_MAJOR, Put, assert_close, assert_same, bf16, dram_sharded, examples, sharded
+from goldens.support import ROW_MAJOR, Put, assert_close, assert_same, bf16, dram_sharded, examples, kernel, sharded
 
-E, HOW = ttnn.experimental, dict(compute_kernel_config=EXACT)
+E, HOW = ttnn.experimental, dict(compute_kernel_config=kernel())
 SILU = ttnn.UnaryWithParam(ttnn.UnaryOpType.SILU)
 X, W, ODD, ODD_W = (1, 1, 32, 64), (1, 1, 64, 64), (1, 1, 33, 64), (1, 1, 64, 45)
 BATCH, SQUARE = (2, 3, 33, 64), (64, 64)
@@ -130,9 +130,6 @@ def decode_matmul(chips, in0_block_w: int, shard: int = 4):
     program = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
         in0_block_w=in0_block_w, per_core_M=1, per_core_N=3, fused_activation=None
     )
-    kernel = ttnn.WormholeComputeKernelConfig(
-        math_fidelity=ttnn.MathFidelity.HiFi3, fp32_dest_acc_en=True, packer_l1_acc=True
-    )
     torch.manual_seed(0)
     x, weight = bf16(1, 1, 32, inner), bf16(1, 1, inner, 384)
     operands = (
@@ -140,7 +137,7 @@ def decode_matmul(chips, in0_block_w: int, shard: int = 4):
         Put(weight, memory_config=dram_sharded(chips.device, inner, 384)),
     )
     how = dict(program_config=program, memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG)
-    how |= dict(dtype=ttnn.float32, compute_kernel_config=kernel)
+    how |= dict(dtype=ttnn.float32, compute_kernel_config=kernel("HiFi3", l1_acc=True))
     with exact_sums():
         result = ttnn.linear(*map(chips.put_input, operands), **how)
     return x[0], weight[0], ttnn.to_torch(ttnn.get_device_tensors(result)[0])[0]

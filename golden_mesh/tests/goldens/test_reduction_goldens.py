@@ -7,7 +7,7 @@ import ttnn
 
 from golden_mesh.arithmetic.engine import keep
 from golden_mesh.hazards import HazardError
-from goldens.support import ROW_MAJOR, assert_same, assert_values, bf16, examples, ints
+from goldens.support import ROW_MAJOR, assert_same, assert_values, bf16, examples, ints, kernel
 
 X, WIDE, SMALL, STATISTICS = (1, 2, 33, 45), (1, 1, 32, 64), (1, 2, 40, 50), (1, 3, 40, 50)
 EACH = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax, "min": torch.amin}
@@ -49,15 +49,14 @@ OF_FIDELITIES = {
 @pytest.mark.parametrize("dim, fidelity", OF_FIDELITIES)
 def test_a_sums_fidelity_cuts_its_operand(chips, dim, fidelity):
     """SrcB has rows, and takes seven bits with LoFi and HiFi2. SrcA has columns, and takes five with LoFi."""
-    config = ttnn.WormholeComputeKernelConfig(math_fidelity=getattr(ttnn.MathFidelity, fidelity), fp32_dest_acc_en=True)
     for last, want in zip((2.0**-7, 2.0**-6), OF_FIDELITIES[dim, fidelity]):
         x = torch.full((1, 1, 32, 32), 1 + last)
-        got = ttnn.sum(chips.put(x), dim=dim, compute_kernel_config=config)
+        got = ttnn.sum(chips.put(x), dim=dim, compute_kernel_config=kernel(fidelity))
         assert_same(got, torch.full(tuple(got.shape), want).bfloat16())
 
 
 def test_a_bfloat16_dest_cuts_float32(chips):
-    config = ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=False)
+    config = kernel(wide=False)
     x = torch.full((1, 1, 32, 32), 1.5 + 2**-8)
     for op, want in {"sum": 48, "max": 1.5}.items():
         got = getattr(ttnn, op)(chips.put(x, ttnn.float32), dim=-1, compute_kernel_config=config)

@@ -11,10 +11,10 @@ import ttnn
 
 from golden_mesh import exact_sums
 from golden_mesh.hazards import HazardError
+from goldens.support import kernel
 
 B8, BF, F32 = ttnn.bfloat8_b, ttnn.bfloat16, ttnn.float32
-CONFIG = dict(math_fidelity=ttnn.MathFidelity.HiFi4, math_approx_mode=False, fp32_dest_acc_en=False)
-IN_L1, SPILLED = (ttnn.WormholeComputeKernelConfig(packer_l1_acc=l1, **CONFIG) for l1 in (True, False))
+IN_L1, SPILLED = (kernel(wide=False, l1_acc=l1_acc) for l1_acc in (True, False))
 
 ROWS = {
     # the library has steps of two operands for block floats that broadcast: 129 * 1 is packed to 130
@@ -88,10 +88,7 @@ def test_softmax_adds_its_weights_as_the_matrix_engine_does(chips):
     """In groups of eight, each rounded to 2**-10 of the largest: beside 1, seven weights of 0.4 * 2**-10 are lost."""
     x = torch.full((32, 32), -7.84375)
     x[:, 0] = 0
-    wide = ttnn.WormholeComputeKernelConfig(
-        **CONFIG | dict(math_fidelity=ttnn.MathFidelity.HiFi3, fp32_dest_acc_en=True)
-    )
-    got = chips.get(ttnn.softmax(chips.put(x, BF), dim=-1, compute_kernel_config=wide))[0][:, 0]
+    got = chips.get(ttnn.softmax(chips.put(x, BF), dim=-1, compute_kernel_config=kernel("HiFi3")))[0][:, 0]
     assert (got == torch.tensor(1 / (1 + 24 * math.exp(-7.84375))).bfloat16()).all()
 
 
