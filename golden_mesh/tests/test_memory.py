@@ -185,48 +185,6 @@ def test_products_read_large_block_floats_as_codes_and_other_ops_their_values(go
     assert golden.holds(ttnn.typecast(weight, ttnn.bfloat16), values)
 
 
-CLOSED = """
-import torch, ttnn
-from golden_mesh import host_bytes
-
-for number in range(3):
-    with ttnn.create_mesh_device(ttnn.MeshShape(1, 2 if number < 2 else 1)) as mesh:
-        assert host_bytes() == 0, "what another mesh held is there"
-        empty = ttnn.empty((1, 1, 32, 32), ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh, ttnn.DRAM_MEMORY_CONFIG)
-        try:
-            ttnn.to_torch(empty, mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0))
-            raise SystemExit("the memory of the mesh before was read")
-        except Exception as error:
-            assert "never written" in str(error), error
-        x = ttnn.from_torch(torch.ones(1, 1, 32, 32), dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
-        assert host_bytes() == 2048, "replicas are one tensor"
-print(host_bytes())
-"""
-SUBMESHES = """
-import torch, ttnn
-
-def put(value, mesh):
-    return ttnn.from_torch(torch.full((1, 1, 32, 32), value), dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
-
-with ttnn.create_mesh_device(ttnn.MeshShape(1, 2)) as whole:
-    left, right = whole.create_submeshes(ttnn.MeshShape(1, 1))
-    a, b = put(1.0, left), put(2.0, right)
-    assert a.buffer_address() == b.buffer_address()
-    c, d = ttnn.add(a, a), ttnn.add(b, b)
-    ttnn.deallocate(a)
-    print([float(ttnn.to_torch(x).mean()) for x in (b, c, d)])
-    ttnn.close_mesh_device(left)
-    ttnn.close_mesh_device(right)
-"""
-
-
-@pytest.mark.parametrize(
-    "program, printed", [(CLOSED, "0"), (SUBMESHES, "[2.0, 2.0, 4.0]")], ids=["closed", "submeshes"]
-)
-def test_each_mesh_has_its_own_memory(run_as, program, printed):
-    assert run_as("N300", program).splitlines()[-1] == printed
-
-
 def test_an_empty_tensor_outlives_others_at_its_address(golden):
     a, b = (golden.put(torch.zeros(0, 3)) for _ in range(2))
     c = ttnn.multiply(a, b)

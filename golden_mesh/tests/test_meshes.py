@@ -6,8 +6,8 @@ CLOSED = """
 import torch, ttnn
 from golden_mesh import GoldenError
 
-def host():
-    return ttnn.from_torch(torch.ones(1, 1, 32, 32), dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT)
+def host(value=1.0):
+    return ttnn.from_torch(torch.full((1, 1, 32, 32), value), dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT)
 
 def refused(mesh, x):
     calls = dict(
@@ -29,10 +29,12 @@ def refused(mesh, x):
 
 whole = ttnn.open_mesh_device(ttnn.MeshShape(1, 2))
 left, right = whole.create_submeshes(ttnn.MeshShape(1, 1))
-a, b, c = host().to(whole), host().to(left), host().to(right)
+a, b, c = host().to(whole), host().to(left), host(2.0).to(right)
+assert b.buffer_address() == c.buffer_address()
+assert [ttnn.to_torch(ttnn.add(x, x)).unique().tolist() for x in (b, c)] == [[2], [4]]
 ttnn.close_mesh_device(left)
 refused(left, b)
-assert ttnn.to_torch(ttnn.add(c, c)).unique().tolist() == [2]
+assert ttnn.to_torch(ttnn.add(c, c)).unique().tolist() == [4]
 ttnn.close_mesh_device(right)
 ttnn.close_mesh_device(whole)
 refused(whole, a)
