@@ -11,11 +11,12 @@ import os
 import subprocess
 import sys
 import time
+import timeit
 from pathlib import Path
 from statistics import median
 
 SIZES = 32, 1024
-ROUNDS, SECONDS = 5, 0.1  # of each call and kind of time in a round
+ROUNDS = 5
 
 
 def calls(ttnn, a, b):
@@ -40,13 +41,7 @@ def torch_calls(torch, a, b):
 
 def microseconds(call) -> float:
     """The median of a thread's time for one call."""
-    found, until = [], time.thread_time() + SECONDS
-    call()
-    while time.thread_time() < until or len(found) < 3:
-        before = time.thread_time()
-        call()
-        found.append(time.thread_time() - before)
-    return 1e6 * median(found)
+    return 1e6 * median(timeit.repeat(call, timer=time.thread_time, number=1, repeat=20))
 
 
 def measure() -> None:

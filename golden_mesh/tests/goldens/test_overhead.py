@@ -1,6 +1,7 @@
 """The time that the golden mesh adds to an op, beside the library's and torch's time."""
 
 import time
+import timeit
 from functools import partial
 
 import torch
@@ -9,17 +10,10 @@ import ttnn
 from golden_mesh.mesh import dispatch
 from golden_mesh.registry import GOLDENS
 
-REPEATS = 200
-
 
 def milliseconds(function) -> float:
     """The least processor time of this thread of several calls: other programs lengthen it."""
-    times = []
-    for _ in range(REPEATS):
-        start = time.thread_time()
-        function()
-        times.append(time.thread_time() - start)
-    return 1000 * min(times)
+    return 1000 * min(timeit.repeat(function, timer=time.thread_time, repeat=200, number=1))
 
 
 def test_an_op_on_two_chips_has_less_than_a_millisecond_of_overhead(chips, record_property):
