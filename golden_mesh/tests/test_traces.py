@@ -54,7 +54,7 @@ def traced(golden):
 
 
 def test_a_capture_is_not_executed_and_a_replay_computes_from_what_the_addresses_hold(traced, golden):
-    with pytest.raises(GoldenError, match="was captured and not executed"):
+    with pytest.raises(GoldenError, match=f"result of trace {int(traced.id)}, which was captured and not executed"):
         golden.get(traced.output)
     assert golden.holds(traced.input, 1)
     for value, blocking in ((1, True), (2, False), (-5, True)):

@@ -8,7 +8,7 @@ import ttnn
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.mesh import dispatch
-from goldens.support import dram_sharded, sharded
+from goldens.support import sharded
 
 SHAPES = [(1, 1, 32, 32), (3, 5, 7), (1, 33), (5,), (2, 1, 70, 130), (1, 1, 1, 1)]
 EXACT = ("float32", "uint32", "int32", "uint16")
@@ -114,20 +114,6 @@ ttnn.close_mesh_device(mesh)
 
 def test_both_dims_of_a_mesh(run_as):
     assert run_as("T3K", BOTH_DIMS).split()[-4:] == ["True"] * 4
-
-
-def test_a_dram_sharded_matmul_refuses_an_interleaved_bias(golden):
-    """The library accepts the call, and a Wormhole gives wrong values. The bias must be sharded like the weight."""
-    x = golden.full(1, 1, 1, 32, 128, memory_config=sharded("WIDTH", (32, 32), 4))
-    weight = golden.full(1, 1, 1, 128, 768, memory_config=dram_sharded(golden.device, 128, 768))
-    program = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
-        in0_block_w=1, per_core_M=1, per_core_N=2, fused_activation=None
-    )
-    how = dict(program_config=program, memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG)
-    with pytest.raises(GoldenError, match="bias"):
-        ttnn.linear(x, weight, bias=golden.full(2, 1, 1, 1, 768), **how)
-    bias = golden.full(2, 1, 1, 1, 768, memory_config=dram_sharded(golden.device, 32, 768))
-    assert golden.holds(ttnn.linear(x, weight, bias=bias, **how), 130)
 
 
 def test_to_dtype_converts_on_the_host_and_on_a_device_the_library_refuses(golden):

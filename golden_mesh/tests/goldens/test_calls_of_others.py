@@ -132,19 +132,6 @@ def test_one_chip_sends_its_tensor_to_another(chips, several_chips, given):
             ttnn.to_torch(shards[0])
 
 
-def test_a_result_of_a_trace_that_was_not_executed_names_the_trace(chips):
-    x = chips.put(torch.ones(32, 32))
-    ttnn.neg(x)
-    trace = ttnn.begin_trace_capture(chips.device, cq_id=0)
-    result = ttnn.neg(x)
-    ttnn.end_trace_capture(chips.device, trace, cq_id=0)
-    with pytest.raises(UnknownMemory, match=rf"result of trace {int(trace)}, .*execute_trace"):
-        chips.get(result)
-    ttnn.execute_trace(chips.device, trace, cq_id=0)
-    assert_same(result, -torch.ones(32, 32))
-    ttnn.release_trace(chips.device, trace)
-
-
 def test_a_golden_that_fails_names_its_op(chips, monkeypatch):
     monkeypatch.setattr(torch, "cumsum", None)
     with pytest.raises(GoldenError, match=r"golden of ttnn.cumsum .*\[1, 1, 32, 32\] BFLOAT16"):
