@@ -92,9 +92,9 @@ def test_binary(chips, name, dtype):
     a, b = pair()
     if name == "ldexp":  # the rest is in the exponents' own range
         a, b = (x.nan_to_num(1, 1, 1).clamp(-100, 100) for x in (a, b))
-    got = getattr(ttnn, name)(chips.put(a, dtype), chips.put(b, dtype))
-    want = (BINARY | COMPARISONS)[name](a.double(), b.double()).double()
-    assert_values(got, want, dtype, {"xlogy": 4, "hypot": 2, "ldexp": 3}.get(name, 1))
+    steps = {"xlogy": 4, "hypot": 2, "ldexp": 3}.get(name, 1)
+    want = lambda x, y: (BINARY | COMPARISONS)[name](x, y).double()
+    chips.check(getattr(ttnn, name), want, a, b, dtype=dtype, steps=steps, special=True)
 
 
 def test_hypot_squares_in_float32(chips):
@@ -126,21 +126,17 @@ def test_binary_with_a_number(chips, name):
 def test_in_place_changes_the_operand_and_no_replica_of_it(chips, name):
     a, b = pair()
     b = b.clamp(-100, 100) if name == "ldexp" else b
-    target = chips.put(a, ttnn.float32)
-    copy = ttnn.clone(target)
-    getattr(ttnn, f"{name}_")(target, chips.put(b, ttnn.float32))
-    inputs = (a, b) if name in FOUR else (a.double(), b.double())
-    assert_values(target, IN_PLACE[name](*inputs).double(), ttnn.float32)
-    assert_values(copy, a, ttnn.float32)
+    op, how = getattr(ttnn, f"{name}_"), dict(dtype=ttnn.float32, special=True, in_place=True)
+    chips.check(op, lambda x, y: IN_PLACE[name](x, y).double(), a, b, **how)
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_in_place_with_a_number_and_an_activation_of_the_result(chips, name):
-    a = bf16(*X)
-    target = chips.put(a)
-    getattr(ttnn, f"{name}_")(target, 1.5, activations=[U.NEG])
-    want = -IN_PLACE[name](a.double(), torch.tensor(1.5).double()).double()
-    assert_values(target, want, steps=STEPS.get(name, 1))
+    chips.check(
+        lambda x: getattr(ttnn, f"{name}_")(x, 1.5, activations=[U.NEG]),
+        lambda x: -IN_PLACE[name](x, torch.tensor(1.5)).double(),
+        X, in_place=True, special=True, steps=STEPS.get(name, 1),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FOUR)

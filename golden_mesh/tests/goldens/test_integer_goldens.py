@@ -27,10 +27,6 @@ def held(numbers, dtype) -> torch.Tensor:
     return torch.tensor([HELD[dtype](int(n)) for n in numbers])
 
 
-def put(chips, x: torch.Tensor, dtype) -> ttnn.Tensor:
-    return chips.put(x, dtype=dtype, layout=ttnn.TILE_LAYOUT)
-
-
 def run(chips, call: str, **tensors) -> list[torch.Tensor]:
     """The call's result, flat, from each chip."""
     return [t.flatten().long() for t in chips.get(eval(f"ttnn.{call}", {"ttnn": ttnn} | tensors))]
@@ -60,14 +56,14 @@ def test_two_integers(chips, call):
     function, of_zero = OF_TWO[call]
     a, b = ENDS[:, None].expand(16, 16), ENDS[ENDS != 0].repeat(2)[:16].expand(16, 16)
     if call.startswith("outer"):
-        x, y = (put(chips, row.reshape(1, 1, 1, -1), INT32) for row in (a[:, 0], b[0]))
+        x, y = (chips.put(row.reshape(1, 1, 1, -1), INT32) for row in (a[:, 0], b[0]))
     else:
-        x, y = (put(chips, t.clone(), INT32) for t in (a, b))
+        x, y = (chips.put(t.clone(), INT32) for t in (a, b))
     want = held(map(function, a.flatten().tolist(), b.flatten().tolist()), INT32)
     assert_same(run(chips, call, x=x, y=y), want)
     if not call.startswith("outer"):
-        x = put(chips, torch.tensor([[0, 1, 2, -1, 9, LOWEST]]), INT32)
-        y = put(chips, torch.zeros(1, 6), INT32)
+        x = chips.put(torch.tensor([[0, 1, 2, -1, 9, LOWEST]]), INT32)
+        y = chips.put(torch.zeros(1, 6), INT32)
         assert_same(run(chips, call, x=x, y=y), torch.tensor(of_zero))
 
 
@@ -102,14 +98,14 @@ def test_an_integer_and_a_number(chips, call, dtype):
         return
     numbers = [HELD[dtype](n) for n in ENDS.tolist()]
     numbers = [n for n in numbers if n < 2**31]  # a host tensor's
-    x = put(chips, torch.tensor([numbers]), dtype)
+    x = chips.put(torch.tensor([numbers]), dtype)
     want = held(map(WITH_A_NUMBER[call], numbers), dtype)
     assert_same(run(chips, call, x=x), want)
 
 
 @pytest.mark.parametrize("name", ("GTZ", "GEZ", "LTZ", "LEZ", "NEG", "RELU"))
 def test_a_sign_of_uint16_is_refused(chips, name):
-    x = put(chips, torch.ones(1, 1, 32, 32), UINT16)
+    x = chips.put(torch.ones(1, 1, 32, 32), UINT16)
     with pytest.raises(HazardError, match=name):
         ttnn.add(x, x, activations=[getattr(ttnn.UnaryOpType, name)])
 
@@ -136,31 +132,31 @@ def along(x: torch.Tensor, dim: int, function, dtype, reverse=False) -> torch.Te
 def test_running_sums_and_products(chips, call, dim, function, reverse, dtype):
     if dtype == UINT16:
         return  # a hazard
-    got = run(chips, call, x=put(chips, DRAWN, dtype))
+    got = run(chips, call, x=chips.put(DRAWN, dtype))
     assert_same(got, along(DRAWN, dim, function, dtype, reverse).flatten())
 
 
 def test_a_scaled_sum_of_integers_goes_through_a_float32(chips):
-    x = put(chips, DRAWN, INT32)
+    x = chips.put(DRAWN, INT32)
     want = (HELD[INT32](DRAWN.sum(-1)).float() * 3).double().clamp(LOWEST, -LOWEST - 1)
     assert_same(ttnn.sum(x, dim=-1, scalar=3.0), want.int())
 
 
 def test_scatter_add_adds_integers(chips):
     index = torch.arange(33).remainder(5).expand(DRAWN.shape)
-    x, at = put(chips, DRAWN, INT32), put(chips, index, INT32)
+    x, at = chips.put(DRAWN, INT32), chips.put(index, INT32)
     want = DRAWN.scatter_add(3, index, DRAWN)
     assert_same(ttnn.scatter_add(x, 3, at, x), HELD[INT32](want).int())
 
 
 def test_a_number_of_where_is_a_float32(chips):
-    x = put(chips, ENDS[None], INT32)
+    x = chips.put(ENDS[None], INT32)
     got = ttnn.where(ttnn.gtz(x), x, 16777217)
     assert_same(got, torch.where(ENDS > 0, ENDS, 16777216)[None].int())
 
 
 def test_the_lowest_int32_counts_as_zero_in_a_quotient(chips):
-    x, y = (put(chips, torch.tensor([row]), INT32) for row in ([LOWEST, 6, 6, LOWEST], [2, LOWEST, 3, LOWEST]))
+    x, y = (chips.put(torch.tensor([row]), INT32) for row in ([LOWEST, 6, 6, LOWEST], [2, LOWEST, 3, LOWEST]))
     want = torch.tensor([[0, math.inf, 2, math.nan]])
     for got in chips.get(ttnn.div(x, y)):
         torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)

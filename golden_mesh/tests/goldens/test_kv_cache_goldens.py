@@ -86,6 +86,9 @@ EXAMPLES = {
     f"{UPDATE}, cache_position_modulo=64)": ("updated(x, y, z % 64, u)", *ROWS),
     # ttnn takes a list for contiguous caches only.
     "E.paged_update_cache(x, y, update_idxs=IN_ORDER)": ("updated(x, y, IN_ORDER)", WHOLE, TOKENS),
+    # Replicas share a torch tensor until one chip writes a different value.
+    "E.paged_update_cache(x, y, update_idxs=IN_ORDER)  # of replicas":
+        ("updated(x, y, IN_ORDER)", lambda: bf16(*WHOLE), TOKENS),
     "E.paged_update_cache(x, y, update_idxs_tensor=z)": ("updated(x, y, z)", WHOLE, TOKENS, ints(SKIPPED)),
     "ttnn.update_cache(x, y, 41)": ("with_position(x, y)", (32, HEADS, 64, DIM), Put((1, HEADS, 32, DIM))),
     "ttnn.kv_cache.update_cache_for_token_(x, y, 41)":
@@ -136,15 +139,6 @@ def test_rows_of_a_prompt_go_to_places_in_the_caches(chips):
             if place >= 0:
                 want[place // SIZE, :, place % SIZE] = new[0, :, row]
         assert_same(tensor, want)
-
-
-def test_replicated_caches_diverge_where_chips_write_differently(chips):
-    """Replicas share a torch tensor until one chip writes a different value."""
-    start, tokens = bf16(USERS, HEADS, SIZE, DIM), chips.draw(1, USERS, HEADS, DIM)
-    cache, positions = chips.put(start), range(USERS)
-    at = chips.put_ints(list(positions))
-    E.paged_update_cache(cache, put_tokens(chips, tokens), update_idxs_tensor=at)
-    assert_same(cache, [updated(start, each, positions) for each in tokens])
 
 
 def test_a_position_after_the_page_tables_end_is_refused(chips):

@@ -67,6 +67,9 @@ EXAMPLES = {
     # A Wormhole computes floor(x + 0.5), as ttnn's own golden function does.
     "ttnn.typecast(x, ttnn.uint16)": ("torch.tensor([0, 0, 1, 3, 4]).reshape(x.shape)", FRACTIONS),
     "ttnn.typecast(x, dtype=ttnn.bfloat16)": ("x", Put((1, 1, 32, 64), ttnn.bfloat4_b)),
+    # Into replicas, which part.
+    "ttnn.assign(y, x)": ("y", lambda: bf16(*ODD), ODD, {"in_place": True, "dtype": ttnn.float32}),
+    "ttnn.copy(y, x)": ("y", lambda: bf16(*ODD), ODD, {"in_place": True}),
 }
 
 
@@ -146,16 +149,6 @@ def test_padding_left_by_another_op_cannot_be_read(chips):
     for tensor in (moved, block, filled):
         with pytest.raises(GoldenError, match="a chip's padding is unknown"):
             ttnn.get_device_tensors(tensor)[0].to_torch_with_padded_shape()
-
-
-@pytest.mark.parametrize("dtype, write", ((ttnn.float32, ttnn.assign), (ttnn.bfloat16, ttnn.copy)))
-def test_the_second_tensor_is_overwritten_and_no_replica_of_it(chips, dtype, write):
-    x, y = chips.draw(*ODD), bf16(*ODD)
-    target = chips.put(y, dtype)
-    replica = ttnn.clone(target)
-    write(chips.put(x, dtype), target)
-    assert_same(target, x)
-    assert_same(replica, y)
 
 
 def test_a_target_of_assign_may_be_unwritten(chips):
