@@ -129,9 +129,7 @@ def test_a_trace_counts_when_it_runs(comparison, golden):
     x = golden.put(noise(1, 1, 32, 64))
     ttnn.add(x, x)
     before = len(comparison.rows)
-    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
-    y = ttnn.add(x, x)  # captured
-    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
+    trace, y = golden.capture(lambda: ttnn.add(x, x))  # captured
     assert len(comparison.rows) == before
     ttnn.execute_trace(golden.device, trace, cq_id=0, blocking=True)
     (row,) = comparison.rows[before:]

@@ -104,9 +104,7 @@ def test_a_trace_that_reads_a_stale_input_is_named_though_the_warm_up_was_right(
     run = lambda x: ttnn.linear(ttnn.silu(ttnn.linear(x, up, bias=bias)), down)  # noqa: E731
     run(right)
     run(other)
-    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
-    run(other if stale else right)
-    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
+    trace, _ = golden.capture(lambda: run(other if stale else right))
     ttnn.execute_trace(golden.device, trace, cq_id=0, blocking=True)
     ttnn.release_trace(golden.device, trace)
     assert ("an earlier run gives values" in comparison.bracket()[0]) == stale

@@ -154,9 +154,7 @@ def test_tensors_on_the_device_are_unchanged(golden, parts, name):
     assert again.tensor_id == tensor.tensor_id
     assert again.memory_config() == ttnn.DRAM_MEMORY_CONFIG
     assert golden.holds(again, parts) and golden.holds(tensor, parts)
-    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
-    UNCHANGED[name](tensor, golden.device)  # writes nothing, so the capture allows it
-    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
+    golden.capture(lambda: UNCHANGED[name](tensor, golden.device))  # writes nothing, so the capture allows it
 
 
 def test_to_by_keywords_and_to_another_layout(golden, parts):

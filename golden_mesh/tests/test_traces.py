@@ -22,9 +22,7 @@ class Traced:
         self.step()  # compiles, which a capture may not do
 
     def capture(self):
-        self.id = ttnn.begin_trace_capture(self.golden.device, cq_id=0)
-        self.output = self.step()
-        ttnn.end_trace_capture(self.golden.device, self.id, cq_id=0)
+        self.id, self.output = self.golden.capture(self.step)
         return self
 
     def step(self):
@@ -81,9 +79,7 @@ def test_replays_of_two_traces_interleave(golden):
 def test_an_op_in_place_is_replayed_in_place(golden):
     counter = golden.put_ints([[0] * 32])
     ttnn.plus_one(counter)
-    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
-    ttnn.plus_one(counter)
-    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
+    trace, _ = golden.capture(lambda: ttnn.plus_one(counter))
     assert golden.holds(counter, 1), "the capture itself counts nothing"
     for expected in (2, 3, 4):
         ttnn.execute_trace(golden.device, trace, cq_id=0, blocking=True)
@@ -127,10 +123,13 @@ def test_a_replay_reads_what_its_capture_deallocated(golden):
     """The trace keeps the address. The memory keeps its content until the next write."""
     x = golden.full(1, 1, 1, 64, 96)
     ttnn.deallocate(ttnn.add(x, 1.0))
-    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
-    y = ttnn.add(x, 1.0)
-    ttnn.deallocate(x)
-    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
+
+    def step():
+        y = ttnn.add(x, 1.0)
+        ttnn.deallocate(x)
+        return y
+
+    trace, y = golden.capture(step)
     ttnn.execute_trace(golden.device, trace, cq_id=0, blocking=True)
     assert golden.holds(y, 2)
     ttnn.release_trace(golden.device, trace)
@@ -181,11 +180,8 @@ def test_a_capture_refuses(golden, what):
 
 
 def test_ttnn_is_told_of_a_capture(golden):
-    active = ttnn.is_trace_capture_active
-    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
-    during = active(golden.device)
-    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
-    assert during and not active(golden.device)
+    trace, during = golden.capture(lambda: ttnn.is_trace_capture_active(golden.device))
+    assert during and not ttnn.is_trace_capture_active(golden.device)
     ttnn.release_trace(golden.device, trace)
 
 

@@ -62,9 +62,7 @@ def test_a_compile_run_before_the_input_is_written_leaves_a_trace_that_works(gol
 
     x = empty()
     unknown = step()
-    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
-    y = step()
-    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
+    trace, y = golden.capture(step)
     ttnn.execute_trace(golden.device, trace, cq_id=0, blocking=True)
     for result in (unknown, y):
         refused(golden, result, "ttnn.mul.* read")

@@ -37,6 +37,15 @@ class Golden:
     def full(self, value: float, *shape: int, **options):
         return self.put(torch.full(shape or (1, 1, 32, 32), value), **options)
 
+    def capture(self, step):
+        """Capture a trace of step(). Returns the trace's id and what step returns."""
+        import ttnn
+
+        trace = ttnn.begin_trace_capture(self.device, cq_id=0)
+        result = step()
+        ttnn.end_trace_capture(self.device, trace, cq_id=0)
+        return trace, result
+
     def get(self, tensor) -> list[torch.Tensor]:
         import ttnn
 

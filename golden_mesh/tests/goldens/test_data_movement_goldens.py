@@ -155,9 +155,7 @@ def test_a_capture_keeps_its_narrowed_views(chips, halves):
         return result
 
     ttnn.deallocate(step())
-    trace = ttnn.begin_trace_capture(chips.device, cq_id=0)
-    result = step()
-    ttnn.end_trace_capture(chips.device, trace, cq_id=0)
+    trace, result = chips.capture(step)
     ttnn.execute_trace(chips.device, trace, cq_id=0)
     ttnn.release_trace(chips.device, trace)
     assert_same(result, [subtract(2 * v[..., :HALF], 2 * v[..., HALF:]).float() for v in values])
