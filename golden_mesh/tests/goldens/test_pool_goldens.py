@@ -49,16 +49,12 @@ MAX_POOLS = {
     "pooled('adaptive_max_pool2d', x, [2, 4])": ("flat(windows(x, 2, 4).amax((3, 5)))", SMALL),
     "pooled('adaptive_max_pool2d', x, [3, 4])":  # a simulated N150 gives torch's windows
         ("flat(F.adaptive_max_pool2d(first(x), (3, 4)))", (1, 7, 9, 32)),
-    "ttnn.upsample(x, 2)": ("doubled(x, 2, 2)", (1, 5, 4, 32)),
     "ttnn.upsample(x, [2, 3])": ("doubled(x, 2, 3)", (1, 5, 4, 32)),
     "ttnn.fold(x, 2, 3, collapse_output=False)": ("folded(x)", (2, 8, 6, 16)),
     "ttnn.fold(x, 2, 3, collapse_output=True)": ("folded(x).reshape(1, 1, -1, 96)", (2, 8, 6, 16)),
 }  # fmt: skip
-AVERAGES = {
+AVERAGES = {  # and those of test_families.py
     "pooled('avg_pool2d', x, (2, 2), (2, 2), (0, 0))": ("flat(F.avg_pool2d(first(x), 2))", PLAIN),
-    "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1))": ("flat(F.avg_pool2d(first(x), 3, 2, 1))", ODD),
-    "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1), count_include_pad=False)":
-        ("flat(F.avg_pool2d(first(x), 3, 2, 1, count_include_pad=False))", ODD),
     "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1), ceil_mode=True)":
         ("flat(F.avg_pool2d(first(x), 3, 2, 1, ceil_mode=True))", EVEN),
     "pooled('avg_pool2d', x, (2, 2), (2, 2), (0, 0), divisor_override=5)":
@@ -67,8 +63,6 @@ AVERAGES = {
     "pooled('adaptive_avg_pool2d', x, [2, 4])": ("flat(windows(x, 2, 4).mean((3, 5)))", SMALL),
     "pooled('adaptive_avg_pool2d', x, [3, 3])": ("flat(F.adaptive_avg_pool2d(first(x), (3, 3)))", EVEN),
     "ttnn.global_avg_pool2d(x)": ("x.mean((1, 2), keepdim=True)", Put((2, 7, 7, 32))),
-    # Between pixels: each of twice as many lies a quarter of the way to a neighbor.
-    "ttnn.upsample(x, 2, mode='bilinear')": ("between(between(x, 1), 2)", (1, 4, 6, 32)),
 }  # fmt: skip
 
 
@@ -83,13 +77,6 @@ def doubled(x, down: int, right: int):
 
 def folded(x):
     return torch.cat([x[:, row::2, column::3] for row in range(2) for column in range(3)], -1)
-
-
-def between(x, dim: int):
-    before = torch.cat((x.narrow(dim, 0, 1), x.narrow(dim, 0, x.shape[dim] - 1)), dim)
-    after = torch.cat((x.narrow(dim, 1, x.shape[dim] - 1), x.narrow(dim, x.shape[dim] - 1, 1)), dim)
-    pairs = (0.75 * x + 0.25 * before, 0.75 * x + 0.25 * after)
-    return torch.stack(pairs, dim + 1).flatten(dim, dim + 1)
 
 
 test_values_that_move = examples(MAX_POOLS, globals(), layout=ROW_MAJOR, error=0)
