@@ -208,12 +208,15 @@ VIDEOS = [  # channels, kernel size, stride, padding, padding mode, C_in_block, 
 
 
 @pytest.mark.parametrize("channels, size, stride, padding, mode, block, groups", VIDEOS)
-@pytest.mark.parametrize("place", ("host", "device"))
-def test_conv3d_of_a_prepared_weight(chips, channels, size, stride, padding, mode, block, groups, place):
+@pytest.mark.parametrize("place", ("host", "device", "not prepared"))
+def test_conv3d(chips, channels, size, stride, padding, mode, block, groups, place):
     x, weight, bias = bf16(1, channels, 4, 8, 8), bf16(32, channels // groups, *size), bf16(1, 32)
-    raw = chips.put(weight, **IN_ROWS) if place == "device" else on_host(weight, ttnn.bfloat16)
     how = dict(C_in_block=block)
-    prepared = E.prepare_conv3d_weights(weight_tensor=raw, device=chips.device, groups=groups, **how)
+    if place == "not prepared":
+        prepared = on_host(F.pad(weight, (0,) * 7 + (-channels % 32,)), ttnn.bfloat16)
+    else:
+        raw = chips.put(weight, **IN_ROWS) if place == "device" else on_host(weight, ttnn.bfloat16)
+        prepared = E.prepare_conv3d_weights(weight_tensor=raw, device=chips.device, groups=groups, **how)
     padded = F.pad(x.permute(0, 2, 3, 4, 1), (0, -channels % 32))
     grid = chips.device.compute_with_storage_grid_size()
     got = E.conv3d(
@@ -227,16 +230,13 @@ def test_conv3d_of_a_prepared_weight(chips, channels, size, stride, padding, mod
     assert_near(got, want, 4e-3)
 
 
-def test_conv3d_of_a_weight_that_is_not_prepared(chips):
-    x, weight = bf16(1, 4, 4, 6, 64), bf16(32, 32, 1, 3, 3)
-    config = ttnn.Conv3dConfig(compute_with_storage_grid_size=chips.device.compute_with_storage_grid_size())
-    given = dict(weight_tensor=on_host(weight, ttnn.bfloat16), dtype=ttnn.bfloat16, output_channels=32)
-    given |= dict(kernel_size=(1, 3, 3))
-    got = E.conv3d(input_tensor=chips.put(x, **IN_ROWS), device=chips.device, config=config, groups=2, **given)
-    want = F.conv3d(x.permute(0, 4, 1, 2, 3).double(), weight.double(), groups=2).permute(0, 2, 3, 4, 1)
-    assert_near(got, want, 4e-3)
+def test_an_image_of_conv3d_on_the_host_is_refused():
+    weight = on_host(torch.ones(32, 64, 1, 3, 3), ttnn.bfloat16)
     with pytest.raises(GoldenError, match="input_tensor is a tensor on the host"):
-        E.conv3d(input_tensor=ttnn.from_torch(x), **given)
+        E.conv3d(
+            input_tensor=ttnn.from_torch(torch.ones(1, 4, 4, 6, 64)), weight_tensor=weight, dtype=ttnn.bfloat16,
+            output_channels=32, kernel_size=(1, 3, 3),
+        )  # fmt: skip
 
 
 def test_a_weight_of_conv3d_on_the_host_needs_a_device():
