@@ -209,14 +209,6 @@ def test_padding_of_whole_blocks_is_read_back(chips, shape):
     assert values[..., : shape[-2], :].unique().tolist() == [1.0]
 
 
-def test_channels_move_to_the_end(chips):
-    x = chips.draw(1, 2, 3, 64)
-    placed = chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT, memory_config=sharded("WIDTH", (6, 32), 2))
-    got = ttnn.experimental.convert_to_hwc(placed)
-    want = [part[0].transpose(1, 2).reshape(1, 1, 128, 3) for part in x]
-    assert_same([values[..., :3] for values in chips.get(got)], want)
-
-
 @pytest.mark.parametrize("mode", ("nearest", "bilinear"))
 def test_an_image_is_turned(chips, mode):
     """By quarters exactly. Elsewhere torch's sampling of the same places, which begins outside with zeros."""

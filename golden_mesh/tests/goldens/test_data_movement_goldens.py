@@ -63,6 +63,8 @@ IN_TILES = {
     "ttnn.transpose(x, -2, -1)": ("x.mT", ODD),
     "ttnn.experimental.transpose_rm(x)": ("x.mT", Put(WHOLE, layout=ROW_MAJOR)),
     "ttnn.experimental.convert_to_chw(x)": ("x.mT", Put((1, 1, 128, 4), memory_config=sharded("HEIGHT", (64, 32), 2))),
+    "ttnn.experimental.convert_to_hwc(x)[..., :3]":
+        ("x.mT.reshape(1, 1, 128, 3)", Put((1, 2, 3, 64), None, ROW_MAJOR, sharded("WIDTH", (6, 32), 2))),
     "ttnn.concat([x, y], dim=0)": ("torch.cat([x, y], 0)", ODD, ODD),
     "ttnn.concat([x, y], dim=1)": ("torch.cat([x, y], 1)", ODD, ODD),
     "ttnn.concat([x, y], dim=2)": ("torch.cat([x, y], 2)", ODD, ODD),

@@ -12,7 +12,7 @@ import ttnn
 
 from golden_mesh.goldens import attention_decode
 from golden_mesh.hazards import HAZARDS, HazardError, HazardWarning, checks, noted
-from goldens.support import Put, assert_same, block_sharded, dram_sharded, kernel, sharded
+from goldens.support import assert_same, block_sharded, kernel, sharded
 
 PAGE = (Path(__file__).parents[2] / "HAZARDS.md").read_text()
 WIDE_ROW = "sum of a wide row in a bfloat16 dest"
@@ -339,20 +339,6 @@ def test_a_reduce_scatter_of_shards_is_right(chips, several_chips, name):
     x = torch.randint(-8, 9, (1, 1, rows, columns)).bfloat16()  # sums are not rounded
     got = ttnn.reduce_scatter(chips.put(x, memory_config=whole), dim=3, cluster_axis=1, memory_config=part)
     assert_same(got, list((x.float() * chips.count).chunk(chips.count, -1)))
-
-
-def test_an_interleaved_bias_of_one_tile_a_bank_is_right(chips):
-    weights = dram_sharded(chips.device, 256, 384)
-    program = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
-        in0_block_w=2, per_core_M=1, per_core_N=3, fused_activation=None
-    )
-    how = dict(program_config=program, memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG)
-    chips.check(
-        lambda x, weight, bias: ttnn.linear(x, weight, bias=bias, **how),
-        lambda x, weight, bias: bias.expand(1, 1, 32, 384),
-        Put(torch.zeros(1, 1, 32, 256), memory_config=sharded("WIDTH", (32, 64), 4)),
-        Put(torch.zeros(1, 1, 256, 384), memory_config=weights), (1, 1, 1, 384), error=0,
-    )  # fmt: skip
 
 
 def test_a_noted_hazard_is_warned_of_once_an_op_at_its_line_and_counted(chips, recwarn):

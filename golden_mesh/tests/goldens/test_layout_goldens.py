@@ -151,26 +151,12 @@ def test_padding_left_by_another_op_cannot_be_read(chips):
             ttnn.get_device_tensors(tensor)[0].to_torch_with_padded_shape()
 
 
-def test_a_target_of_assign_may_be_unwritten(chips):
-    x, place = chips.draw(*ODD), ttnn.DRAM_MEMORY_CONFIG
-    target = ttnn.empty(list(ODD), ttnn.bfloat16, ttnn.TILE_LAYOUT, chips.device, place)
-    ttnn.assign(chips.put(x), target)
-    assert_same(target, x)
-
-
-def put_part(chips, x, index: int, of: int):
-    """Part `index` of x's rows, on two cores."""
-    shard = [x.shape[2] // of // 2, x.shape[3]]
-    by_rows = ttnn.TensorMemoryLayout.HEIGHT_SHARDED, ttnn.ShardOrientation.ROW_MAJOR
-    grid = ttnn.CoreCoord(2, 1)
-    return ttnn.interleaved_to_sharded_partial(x, grid, shard, of, index, *by_rows)
-
-
 def test_parts_of_a_tensor_go_to_shards_and_back(chips):
     x, cache = chips.draw(1, 1, 192, 64), chips.put(torch.zeros(1, 1, 192, 64))
     copy, given = ttnn.clone(cache), chips.put(x)
-    for index in (2, 0):
-        part = put_part(chips, given, index, 3)
+    by_rows = ttnn.TensorMemoryLayout.HEIGHT_SHARDED, ttnn.ShardOrientation.ROW_MAJOR
+    for index in (2, 0):  # of three parts, on two cores
+        part = ttnn.interleaved_to_sharded_partial(given, ttnn.CoreCoord(2, 1), [32, 64], 3, index, *by_rows)
         assert_same(part, [v[:, :, 64 * index : 64 * index + 64] for v in x])
         place = ttnn.DRAM_MEMORY_CONFIG
         ttnn.sharded_to_interleaved_partial(part, cache, 3, index, memory_config=place)

@@ -105,7 +105,8 @@ for a in ((70, 64), (3, 33, 64), BATCH):
 test_examples = examples(EXAMPLES, globals())
 
 
-def test_dram_sharded_linear_with_a_dram_sharded_bias(chips):
+@pytest.mark.parametrize("bias_is_sharded", (True, False))
+def test_dram_sharded_linear_with_a_bias_of_one_tile_a_bank(chips, bias_is_sharded):
     """The decode matmul: operands in shards, a bias of 32 rows of which the first one counts."""
     place = lambda rows: dram_sharded(chips.device, rows, 384)
     program = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
@@ -117,7 +118,7 @@ def test_dram_sharded_linear_with_a_dram_sharded_bias(chips):
         lambda x, w, b: x @ w + b,
         Put((1, 1, 32, 256), memory_config=sharded("WIDTH", (32, 64), 4)),
         Put((1, 1, 256, 384), memory_config=place(256)),
-        Put((1, 1, 1, 384), memory_config=place(32)), steps=2,
+        Put((1, 1, 1, 384), memory_config=place(32) if bias_is_sharded else None), steps=2,
     )  # fmt: skip
 
 
