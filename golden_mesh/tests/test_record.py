@@ -50,29 +50,18 @@ ttnn.conv2d(input_tensor=image, weight_tensor=kernel, device=mesh, in_channels=3
 OPS = ["linear", "all_gather", "plus_one", "softmax", "scaled_dot_product_attention", "conv2d"]
 
 
-@pytest.fixture
-def record(launch, tmp_path):
-    """The file of a recorded PROGRAM."""
+def test_values_and_times_of_each_operation_are_found_again(launch, tmp_path):
+    """Wrong values and refused calls are in their rows alone."""
+    record = tmp_path / "ops.pt"
     done = launch("record", "--system", "N300", "--to", "ops.pt", "-c", PROGRAM)
     assert "6 distinct operations in" in done.stdout and "not recorded" not in done.stdout, done
-    return tmp_path / "ops.pt"
 
-
-@pytest.fixture
-def replay(launch, tmp_path):
-    """replay(calls): the rows of a replay on the golden mesh."""
-
-    def replay(calls: int):
-        options = ("--json", "rows.jsonl", "--calls", calls)
-        done = launch("replay", "--system", "N300", "ops.pt", *options)
+    def replay(calls: int) -> list[dict]:
+        """The rows of a replay on the golden mesh."""
+        done = launch("replay", "--system", "N300", "ops.pt", "--json", "rows.jsonl", "--calls", calls)
         assert done.returncode in (0, 1), done.stderr
         return [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
 
-    return replay
-
-
-def test_values_and_times_of_each_operation_are_found_again(record, replay):
-    """Wrong values and refused calls are in their rows alone."""
     rows = replay(calls=1)
     assert [row["op"].split(".")[-1] for row in rows] == OPS
     for row in rows:
