@@ -96,14 +96,6 @@ def test_arguments_of_conv2d(chips, name):
     assert_close(conv(chips, image, weight, **options), flat(want(image, weight)))
 
 
-def test_the_default_kernel_is_near(chips):
-    """Without a config: a bfloat16 dest."""
-    image, weight = bf16(1, 32, 8, 8), bf16(32, 32, 3, 3)
-    given = on_host(weight, ttnn.bfloat16)
-    y = conv(chips, image, given, out_channels=32, compute_config=None)
-    assert_near(y, flat(wanted(image, weight)), 2e-2)
-
-
 def test_a_bias_has_the_weights_dtype(chips):
     """Of an image of zeros the result is the bias: beside 64 the last bit of bfloat8_b is 1."""
     bias = torch.full((1, 1, 1, 32), 1.25)

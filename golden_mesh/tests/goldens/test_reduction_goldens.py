@@ -7,7 +7,7 @@ import ttnn
 
 from golden_mesh.arithmetic.engine import keep
 from golden_mesh.hazards import HazardError
-from goldens.support import ROW_MAJOR, assert_same, assert_values, bf16, examples, ints, kernel
+from goldens.support import ROW_MAJOR, assert_same, bf16, examples, ints, kernel
 
 X, WIDE, SMALL, STATISTICS = (1, 2, 33, 45), (1, 1, 32, 64), (1, 2, 40, 50), (1, 3, 40, 50)
 EACH = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax, "min": torch.amin}
@@ -144,6 +144,7 @@ for dim in (-1, 2):  # of whole numbers: exact
     RUNNING[f"{call}True)"] = f"flipped(x, cumsum, {dim})", whole, exact
 RUNNING["ttnn.cumprod(x, 3, reverse_order=False)"] = "x.cumprod(3)", near_one
 RUNNING["ttnn.cumprod(x, 3, reverse_order=True)"] = "flipped(x, torch.cumprod, 3)", near_one
+RUNNING["ttnn.cumsum(y, 2, out=x)"] = "y.cumsum(2)", torch.zeros(WIDE), WIDE, {"in_place": True}
 test_running = examples(RUNNING, globals(), dtype=ttnn.float32, special=True)
 
 
@@ -206,12 +207,3 @@ COUNTS = {
     "ttnn.plus_one(x, skip_negative_entries=True)": ("torch.tensor([1, 6, -1, LAST])", ints([0, 5, -1, LAST])),
 }
 test_plus_one_counts_up = examples(COUNTS, globals(), error=0, in_place=True)
-
-
-def test_results_go_into_the_tensors_that_out_names(chips):
-    x, total = chips.draw(*WIDE), chips.put(torch.zeros(WIDE), ttnn.float32)
-    ttnn.cumsum(chips.put(x, ttnn.float32), 2, out=total)
-    assert_values(total, [v.double().cumsum(2) for v in x], ttnn.float32)
-    place, at = chips.put(torch.zeros(WIDE)), torch.full(WIDE, 5)
-    ttnn.gather(chips.put(x), 3, chips.put(at, ttnn.uint32), out=place)
-    assert_same(place, [v.gather(3, at) for v in x])

@@ -45,25 +45,12 @@ def scattered(x, index, source, add: bool):
     return result
 
 
-def put_into(x, index, source):
-    """source [N, W, C] at rows index [N, W] of x [N, K, C]"""
-    result = x.clone()
-    for n in range(len(x)):
-        result[n, index[n]] = source[n]
-    return result
-
-
-def corner(high: float, low: float):
-    result = torch.full((1, 2, 32, 64), low).double()
-    result[..., :20, :30] = high
-    return result
-
-
 def numbers(limit: int, *shape: int):
     return lambda: torch.randint(limit, shape)
 
 
 SPREAD, PLACES = (1, 2, 32, 64), numbers(20, *TILES)
+GATHERED = Put(torch.full(TILES, 5), ttnn.uint32)
 TESTED = torch.tensor([3, 7, 11]).reshape(1, 1, 1, 3)
 DISTINCT = lambda: torch.rand(SPREAD).argsort(-1)[..., :20]
 SOURCE, INDEX, INTO = (1, 2, 32, 20), torch.tensor([[3, 0, 9, 1], [5, 6, 2, 8]]), (2, 4, 64)
@@ -81,6 +68,7 @@ for how in itertools.product((-1, 2), (False, True)):
     IN_TILES[f"ttnn.sort(x, *{how})[:1]"] = f"x.sort(*{how})[:1]", SORTED
     call = f"ttnn.gather(x, {how[0]}, ttnn.typecast(ttnn.sort(x, *{how})[1], ttnn.uint32))"
     IN_TILES[call] = f"x.sort(*{how})[0]", SORTED
+IN_TILES["ttnn.gather(y, 3, z, out=x)"] = "y.gather(3, z)", torch.zeros(TILES), TILES, GATHERED, {"in_place": True}
 test_in_tiles = examples(IN_TILES, globals(), error=0)
 
 TABLE, MORE, IDS = (1, 1, 200, 128), (4, 1, 32, 64), numbers(200, 1, 32)
@@ -88,15 +76,16 @@ IN_ROWS_EXAMPLES = {
     "ttnn.scatter(x, -1, y, z)": ("scattered(x, y, z, False)", SPREAD, DISTINCT, SOURCE),
     "ttnn.scatter_add(x, -1, y, z)": ("scattered(x, y, z, True)", SPREAD, DISTINCT, SOURCE, {"error": None}),
     "ttnn.tosa_gather(x, y)": ("torch.stack([x[n, y[n]] for n in range(2)])", ROWS, ints(INDEX, ttnn.uint32)),
-    "ttnn.tosa_scatter(x, y, z)": ("put_into(x, y, z)", ROWS, INDEX, INTO),
+    "ttnn.tosa_scatter(x, y, z)": ("x.scatter(1, y[..., None].expand(z.shape), z)", ROWS, INDEX, INTO),
     "ttnn.indexed_fill(x, y, z)": (
         "torch.stack((y[0], z[1], y[2], z[0]))", ints([[[[3, 1]]]], ttnn.uint32), MORE,
         (2, 1, 32, 64),
     ),
     "ttnn.experimental.isin(x, y, invert=False)": ("torch.isin(x, y).long() * 0xFFFFFFFF", PLACES, TESTED),
     "ttnn.experimental.isin(x, y, invert=True)": ("(~torch.isin(x, y)).long() * 0xFFFFFFFF", PLACES, TESTED),
-    "ttnn.fill_rm(1, 2, 32, 64, 20, 30, x, 2.0, 0.5)": ("corner(2, 0.5)", TILES),
-    "ttnn.fill_ones_rm(1, 2, 32, 64, 20, 30, x)": ("corner(1, 0)", TILES),
+    "ttnn.fill_rm(1, 2, 32, 64, 20, 30, x, 2.0, 0.5)":
+        ("F.pad(torch.full((1, 2, 20, 30), 2.0), (0, 34, 0, 12), value=0.5)", TILES),
+    "ttnn.fill_ones_rm(1, 2, 32, 64, 20, 30, x)": ("F.pad(torch.ones(1, 2, 20, 30), (0, 34, 0, 12))", TILES),
     "ttnn.embedding(y, x, embeddings_type=ttnn.EmbeddingsType.GENERIC)":
         ("x[y]", (64, 64), ints(numbers(64, 2, 32), ttnn.uint32)),
     "ttnn.embedding(y, x, embeddings_type=ttnn.EmbeddingsType.PADDED, padding_idx=3)":
