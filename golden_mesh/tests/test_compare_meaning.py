@@ -174,8 +174,6 @@ def test_a_right_program_gives_every_output(compared, how):
 
 
 def test_operations_after_the_last_value_are_said_to_be_unjudged(golden, layer, inputs):
-    import ttnn
-
     with comparing() as comparison:
         with golden_mesh.reference(layer):
             layer(*inputs)

@@ -65,8 +65,7 @@ class Chips(Golden):
 
     def draw(self, *shape, scale=1.0) -> list[torch.Tensor]:
         """Random bfloat16 values in float32, different on each chip."""
-        return [bf16(*shape) if scale == 1 else (torch.randn(shape) * scale).bfloat16().float()
-                for _ in range(self.count)]  # fmt: skip
+        return [(torch.randn(shape) * scale).bfloat16().float() for _ in range(self.count)]
 
     def put(self, values, dtype=None, layout=None, memory_config=None) -> ttnn.Tensor:
         """Put one tensor on all chips, or each tensor of a list on its chip. Integers are int32."""

@@ -118,7 +118,7 @@ def along(x: torch.Tensor, dim: int, function, dtype, reverse=False) -> torch.Te
     return torch.stack(found).reshape(x.movedim(dim, -1).shape).movedim(-1, dim)
 
 
-@pytest.mark.parametrize("dtype", HELD, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("dtype", (INT32, UINT32), ids=lambda dtype: dtype.name)  # uint16 is a hazard
 @pytest.mark.parametrize(
     "call, dim, function, reverse",
     [
@@ -130,8 +130,6 @@ def along(x: torch.Tensor, dim: int, function, dtype, reverse=False) -> torch.Te
     ],
 )
 def test_running_sums_and_products(chips, call, dim, function, reverse, dtype):
-    if dtype == UINT16:
-        return  # a hazard
     got = run(chips, call, x=chips.put(DRAWN, dtype))
     assert_same(got, along(DRAWN, dim, function, dtype, reverse).flatten())
 

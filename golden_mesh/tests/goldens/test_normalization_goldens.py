@@ -74,44 +74,23 @@ for activation, want in (("None", "{}"), ("'silu'", "F.silu({})"), ("RELU", "{}.
 test_examples = examples(EXAMPLES, globals(), steps=2)
 
 
-def test_the_halves_of_a_distributed_rms_norm_make_a_whole_one(chips):
-    """Every chip has some columns. Their statistics are gathered between the halves."""
-    x, weight = chips.draw(1, 1, 64, 96), chips.draw(1, 1, 3, 32)
-    how = dict(dtype=ttnn.float32, compute_kernel_config=EXACT)
-    stats = chips.get(ttnn.rms_norm_pre_all_gather(chips.put(x), **how))
-    for got, v in zip(stats, x):  # squares are cut to 11 bits
-        torch.testing.assert_close(got[..., 0], v.pow(2).sum(-1), rtol=5e-4, atol=0)
-    gathered = chips.put(torch.cat(stats, -1), ttnn.float32)
-    weights = chips.put(weight, layout=ROW_MAJOR)
-    got = ttnn.rms_norm_post_all_gather(chips.put(x), gathered, weight=weights, **HOW)
-    want = rms(torch.cat(x, -1), torch.cat([w.flatten() for w in weight]))
-    assert_close(got, list(want.chunk(chips.count, -1)), steps=2)
-
-
+@pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("affine", (False, True))
-def test_the_halves_of_a_layer_norm_make_one(chips, affine):
+def test_the_halves_of_a_distributed_norm_make_a_whole_one(chips, name, affine):
     """The statistics of each half of the columns are gathered before the norm."""
-    x, weight, bias = (bf16(1, 1, 32, 256) + 0.5).bfloat16().float(), bf16(256), bf16(256)
+    x = (bf16(1, 1, 32, 256) + 0.5).bfloat16().float()
+    given = {"weight": bf16(256), "bias": bf16(256)} if affine else {}
+    if name == "rms_norm":
+        given.pop("bias", None)
+    first, second = (getattr(ttnn, f"{name}_{half}_all_gather") for half in ("pre", "post"))
     halves = [chips.put(half.contiguous()) for half in x.chunk(2, -1)]
-    how = dict(dtype=ttnn.float32, compute_kernel_config=EXACT)
-    gathered = ttnn.concat([ttnn.layer_norm_pre_all_gather(half, **how) for half in halves], dim=3)
-    assert list(gathered.shape) == [1, 1, 32, 128]
-    wanted = F.layer_norm(x, (256,), *((weight, bias) if affine else ()), eps=1e-3).chunk(2, -1)
+    stats = [first(half, dtype=ttnn.float32, compute_kernel_config=EXACT) for half in halves]
+    for got, half in zip(stats, x.chunk(2, -1)):  # squares are cut to 11 bits
+        torch.testing.assert_close(chips.get(got)[0][..., 0], half.pow(2).sum(-1), rtol=5e-4, atol=0)
+    wanted = getattr(F, name)(x, (256,), **given, eps=1e-3).chunk(2, -1)
     for at, (half, want) in enumerate(zip(halves, wanted)):
-        parts = {"weight": weight.chunk(2)[at], "bias": bias.chunk(2)[at]} if affine else {}
-        parts = {n: chips.put(t.reshape(1, 1, 4, 32), layout=ROW_MAJOR) for n, t in parts.items()}
-        assert_near(ttnn.layer_norm_post_all_gather(half, gathered, **parts, **HOW), want, 6e-3)
-
-
-def test_the_sum_of_a_residual_is_what_is_normed(chips):
-    x, residual = bf16(1, 1, 32, 64), bf16(1, 1, 32, 64)
-    how = dict(dtype=ttnn.float32, compute_kernel_config=EXACT)
-    given = chips.put(x), chips.put(residual)
-    got = ttnn.layer_norm_pre_all_gather(given[0], residual_input_tensor=given[1], **how)
-    total = x + residual
-    for g in chips.get(got):
-        torch.testing.assert_close(g[..., 0], (total**2).sum(-1), rtol=0.01, atol=0)
-        torch.testing.assert_close(g[..., 32], total.sum(-1), rtol=0.01, atol=0.2)
+        parts = {n: chips.put(t.chunk(2)[at].reshape(1, 1, 4, 32), layout=ROW_MAJOR) for n, t in given.items()}
+        assert_near(second(half, ttnn.concat(stats, dim=3), **parts, **HOW), want, 6e-3)
 
 
 @pytest.mark.parametrize("name", NORMS)
@@ -137,12 +116,15 @@ def test_the_halves_of_a_sharded_distributed_norm_exchange_means(chips, name):
 
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("place", (IN_COLUMNS, None), ids=("sharded", "interleaved"))
-def test_the_first_half_of_a_sharded_distributed_norm_adds_its_residual_in_place(chips, name, place):
+def test_the_first_half_of_a_distributed_norm_adds_its_residual(chips, name, place):
+    """In place if it is sharded."""
     x, residual = chips.draw(1, 1, 32, 256), chips.draw(1, 1, 32, 256)
     given, added = (chips.put(v, memory_config=place) for v in (x, residual))
-    how = dict(residual_input_tensor=added, program_config=PROGRAM if place else None)
-    getattr(ttnn, f"{name}_pre_all_gather")(given, **how)
-    assert_close(given, [a + b for a, b in zip(x, residual)] if place else x)
+    first, total = getattr(ttnn, f"{name}_pre_all_gather"), [a + b for a, b in zip(x, residual)]
+    how = dict(program_config=PROGRAM if place else None)
+    stats = first(given, residual_input_tensor=added, **how)
+    assert_close(given, total if place else x)
+    assert_near(stats, chips.get(first(chips.put(total, memory_config=place), **how)), 1e-2)
 
 
 def grouped(x, weight=None, bias=None):
