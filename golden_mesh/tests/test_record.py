@@ -17,6 +17,7 @@ from golden_mesh.outputs import signed, write_whole
 from golden_mesh.replay import cases, kinds
 from golden_mesh.replay.kinds import class_path, fields_of, from_plain, to_plain
 from golden_mesh.start.options import parse
+from goldens.support import cores, kernel, sdpa_program, sharded
 
 # Per chip, between chips, in place, a repeated call, a mask whose padding counts, and weights on the host.
 PROGRAM = """
@@ -167,14 +168,11 @@ def plain_op(**changes):
 
 
 CORES = ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(3, 0))
-SET = ttnn.CoreRangeSet([CORES])
-SHARD = ttnn.ShardSpec(SET, (32, 64), ttnn.ShardOrientation.ROW_MAJOR)
-MEMORY = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.L1, SHARD)
+SET, MEMORY = cores(4), sharded("WIDTH", (32, 64), 4)
 MATMUL = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
     in0_block_w=2, per_core_M=1, per_core_N=3, fused_activation=None
 )
-KERNEL = ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi3, packer_l1_acc=True)
-ATTENTION = ttnn.SDPAProgramConfig(compute_with_storage_grid_size=(8, 8), q_chunk_size=32, k_chunk_size=64)
+KERNEL, ATTENTION = kernel("HiFi3", l1_acc=True), sdpa_program(32, 64)
 HOW = dict(dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, memory_config=ttnn.DRAM_MEMORY_CONFIG)
 RECORD = {"mesh": (1, 1), "ring": False, "ops": [], "skipped": {}}
 NO_OPERATIONS = (

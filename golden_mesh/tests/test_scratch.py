@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -71,11 +72,8 @@ def test_without_tmpdir_it_lies_in_memory_that_has_room_and_runs_programs(
     assert scratch.make().parent == (memory if there else temporary)
 
 
-def refuse(number: int):
-    def mkdtemp(**options):
-        raise OSError(number, os.strerror(number), "/there/golden-mesh-x")
-
-    return mkdtemp
+def refuse(number: int) -> Mock:
+    return Mock(side_effect=OSError(number, os.strerror(number), "/there/golden-mesh-x"))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Fixtures of the goldens' tests."""
 
-import gc
-
 import pytest
 import torch
 
@@ -19,12 +17,6 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture
 def several_chips(chips):
     """Mark a test that needs several chips."""
-
-
-@pytest.fixture
-def no_leftovers():
-    """A tensor of an earlier test that goes in the middle of a test leaves other room for the next buffer."""
-    gc.collect()
 
 
 @pytest.fixture

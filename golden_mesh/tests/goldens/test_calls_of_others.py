@@ -60,13 +60,7 @@ RANKS = {  # vectors, and ranks that differ by leading dims of 1
     "E.rotary_embedding_hf(x, y, z)": ("rotated(x, y[0, :, :32], z[0, :, :32])", (4, 32, 64), *TABLES),
     "ttnn.exp_bw(x, y)[0]": ("x[0] * y.exp()", BATCH_OF_ONE, PLANE, {"steps": 2}),
     "ttnn.repeat(x, (3, 1))": ("x.repeat(1, 3, 1)", (2, 32, 64)),
-    "ttnn.linear(x, y, bias=z, **HOW)  # of a higher rank": (
-        "x @ y + z",
-        (32, 32),
-        (32, 32),
-        (1, 1, 1, 32),
-        {"steps": 2},
-    ),
+    "ttnn.linear(x, y, bias=z, **HOW)  # of rank 4": ("x @ y + z", (32, 32), (32, 32), (1, 1, 1, 32), {"steps": 2}),
     # The kernel of five dims is that of other dims than the last, with the exact exp (test_softmax_program_cache.py).
     "ttnn.softmax(x, dim=-1)": ("x.softmax(-1)", (1, 1, 1, 32, 64), {"steps": 3}),
     "ttnn.typecast(x, ttnn.uint16)": ("x", ints(lambda: torch.randint(0, 256, (1, 5)), ttnn.uint8)),

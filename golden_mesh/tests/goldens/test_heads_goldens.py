@@ -68,6 +68,10 @@ for heads, kv_heads in ((7, 1), (4, 2), (3, 3)):
     create = f"E.nlp_create_qkv_heads(x, {count}, transpose_k_heads="
     EXAMPLES[f"{create}False)"] = want, x
     EXAMPLES[f"{create}True)"] = f"with_turned_keys({want})", x
+for users in (32, 8):
+    for overlap in (True, False):
+        call = f"E.nlp_create_qkv_heads_decode(x, overlap_qk_coregrid={overlap}, **DECODED)  # {users}"
+        EXAMPLES[call] = "by_user(x, 7, 2, 2)", in_columns(users)
 for users, heads in ((32, 14), (32, 4), (8, 7)):  # the result's users are padded to a tile
     call = f"E.nlp_concat_heads_decode(x, num_heads={heads}, sub_core_grids=cores(64))"
     EXAMPLES[f"{call}[:, :, :{users}]"] = f"x[:, :, :{heads}].flatten(2)[None]", padded_heads(users)
@@ -82,13 +86,6 @@ for kv_heads in (4, 2):
         EXAMPLES[f"{create}(x, y, {how})"] = want, q, kv
 
 test_examples = examples(EXAMPLES, globals(), error=0)
-
-
-@pytest.mark.parametrize("users", (32, 8))
-@pytest.mark.parametrize("overlap", (True, False))
-def test_create_qkv_heads_in_decode(chips, users, overlap):
-    create = lambda x: E.nlp_create_qkv_heads_decode(x, overlap_qk_coregrid=overlap, **DECODED)
-    chips.check(create, lambda x: by_user(x, 7, 2, 2), in_columns(users), error=0)
 
 
 @pytest.mark.parametrize("apart", (False, True))

@@ -13,6 +13,7 @@ E = ttnn.experimental
 TOKENS = Put((1, USERS, HEADS, DIM), memory_config=sharded("HEIGHT", (32, DIM), USERS))
 DTYPES = {"dtype": (ttnn.bfloat16, ttnn.bfloat8_b)}
 PAGED, WHOLE = (USERS * BLOCKS + 3, HEADS, SIZE, DIM), (USERS, HEADS, SIZE * BLOCKS, DIM)
+PROMPT = (1, HEADS, 64, DIM)
 IN_ORDER, SKIPPED = [5, 37, 70, 99, 0, 127, 64, 31], [5, -1, 70, -1, 0, 127, -1, 31]
 
 
@@ -56,15 +57,10 @@ def filled(cache, prompt, table, user: int) -> torch.Tensor:
     return result
 
 
-def fill_twice(fill, cache, prompt) -> None:
-    """User 3 from the start, user 6 from position 32 on."""
-    fill(cache, prompt, 3)
-    fill(cache, prompt, 6, update_idx=32)
-
-
-def with_prompts(cache, prompt) -> torch.Tensor:
+def with_prompt(cache, prompt, start: int = 0) -> torch.Tensor:
+    """User 3's, from position `start` on."""
     result = cache.clone()
-    result[3, :, :64] = result[6, :, 32:96] = prompt[0]
+    result[3, :, start : start + 64] = prompt[0]
     return result
 
 
@@ -96,8 +92,10 @@ EXAMPLES = {
     # A few users out of a padded batch.
     "ttnn.update_cache(x, y, 41, batch_offset=16)":
         ("with_position(x, y[:, :, 16:24])", (USERS, HEADS, 64, DIM), Put((1, HEADS, 32, DIM))),
-    "fill_twice(ttnn.fill_cache, x, y)": ("with_prompts(x, y)", WHOLE, (1, HEADS, 64, DIM)),
-    "fill_twice(ttnn.kv_cache.fill_cache_for_user_, x, y)": ("with_prompts(x, y)", WHOLE, (1, HEADS, 64, DIM)),
+    "ttnn.fill_cache(x, y, 3)": ("with_prompt(x, y)", WHOLE, PROMPT),
+    "ttnn.fill_cache(x, y, 3, update_idx=32)": ("with_prompt(x, y, 32)", WHOLE, PROMPT),
+    "ttnn.kv_cache.fill_cache_for_user_(x, y, 3)": ("with_prompt(x, y)", WHOLE, PROMPT),
+    "ttnn.kv_cache.fill_cache_for_user_(x, y, 3, update_idx=32)": ("with_prompt(x, y, 32)", WHOLE, PROMPT),
     "E.paged_fill_cache(x, y, z, batch_idx=3)": ("filled(x, y, z, 3)", PAGED, (1, HEADS, 96, DIM), ints(with_a_gap)),
 }  # fmt: skip
 for rows in (32, 96, 128):
