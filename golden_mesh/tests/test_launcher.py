@@ -110,11 +110,13 @@ def test_processes_that_a_program_starts_are_on_the_same_mesh(launch, tmp_path):
     assert not list((tmp_path / "temporary").glob("golden-mesh-*"))
 
 
-def test_the_program_may_have_a_package_named_models(launch, tmp_path):
-    """tt-metal has such a package."""
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models/__init__.py").write_text("whose = 'theirs'")
-    done = launch("-c", "import ttnn, models; print(models.whose)")
+@pytest.mark.parametrize("module, file", (("models", "models/__init__.py"), ("sitecustomize", "sitecustomize.py")))
+def test_the_programs_own_modules_are_imported(launch, tmp_path, module, file):
+    """tt-metal has a package `models`, and the golden mesh a sitecustomize."""
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("whose = 'theirs'")
+    done = launch("-c", f"import ttnn, {module} as m; print(m.whose)", PYTHONPATH=f"{tmp_path}")
     assert done.stdout == "theirs\n", done.stderr
 
 
@@ -125,12 +127,6 @@ def test_a_program_may_activate_the_same_golden_mesh_itself(launch):
     assert (done.stdout, done.returncode) == ("1\nexact\n", 0), done.stderr
     other = launch("--system", "N150", "-c", code.format("N300"))
     assert "this process is a golden N150" in other.stderr and other.returncode == 1
-
-
-def test_the_sitecustomize_that_ours_hides_runs_too(launch, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("whose = 'theirs'")
-    done = launch("-c", "import sitecustomize as s; print(s.whose)", PYTHONPATH=f"{tmp_path}")
-    assert done.stdout == "theirs\n", done.stderr
 
 
 REFUSED = {

@@ -209,13 +209,6 @@ for op, (dim, shape) in itertools.product(("ADD", "SUB", "MUL"), (("H", (1, 64))
 test_examples = examples(EXAMPLES, globals())
 
 
-def whole_numbers():
-    return torch.randint(-(2**24), 2**24, TILES)
-
-
-INTEGERS = {"ttnn.add(x, y)": ("x + y", whole_numbers, whole_numbers), "ttnn.subtract(x, 7)": ("x - 7", whole_numbers)}
-test_integers_stay_integers = examples(INTEGERS, globals(), error=0)
-
 FLOAT32 = {
     "ttnn.geglu(x, 3, variant=ttnn.GeluVariant.Tanh)": ("x[..., :32] * F.gelu(x[..., 32:], approximate='tanh')", TILES),
     "ttnn.clamped_silu_glu(x, y, 0.5)": ("F.silu(x.clamp(max=0.5)) * y.clamp(-0.5, 0.5)", TILES, TILES),

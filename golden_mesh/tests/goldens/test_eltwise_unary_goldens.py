@@ -275,7 +275,6 @@ INTEGERS = {
     "ttnn.bitwise_not(x)": ("-x - 1", integers),
     "ttnn.fill(x, 7)": ("torch.full_like(x, 7)", integers),
     "ttnn.relu_min(x, -5)": ("x.clamp(min=-5)", integers),
-    "ttnn.gcd(x, y)": ("torch.gcd(x, y)", up_to(1000), up_to(1000)),
     "ttnn.lcm(x, y)": ("torch.lcm(x, y)", up_to(1000), up_to(1000)),
     "ttnn.bitcast(x, ttnn.float32)":  # a simulated N150 has no denormals, and the last 13 bits are lost
         ("F.threshold((x.int() & -8192).view(torch.float32).abs(), 2**-126 - 2**-149, 0) * x.sign()", bits_of_a_float),

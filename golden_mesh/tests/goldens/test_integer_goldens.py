@@ -4,7 +4,7 @@ N150, ttnn 0.81.1).
 
 import math
 from itertools import accumulate
-from operator import add, mul
+from operator import add, mul, sub
 
 import pytest
 import torch
@@ -39,6 +39,8 @@ def cut(a: int, b: int) -> int:
 
 # call -> the function of two Python integers, what the chip gives for a / 0 with a of 0, 1, 2, -1, 9 and the lowest
 OF_TWO = {
+    "add(x, y)": (add, [0, 1, 2, -1, 9, LOWEST]),
+    "subtract(x, y)": (sub, [0, 1, 2, -1, 9, LOWEST]),
     "gcd(x, y)": (math.gcd, [0, 1, 2, 1, 9, LOWEST]),
     "remainder(x, y)": (lambda a, b: a % b, [0, 1, 2, -1, 9, LOWEST]),
     "fmod(x, y)": (lambda a, b: a - b * cut(a, b), [0, 1, 2, -1, 9, LOWEST]),
@@ -77,6 +79,7 @@ WITH_A_NUMBER = {
     "pow(x, 100)": lambda a: a**100,
     "add(x, 16777217.0)": lambda a: a + 16777216,
     "rsub(x, 3.0)": lambda a: 3 - a,
+    "subtract(x, 7)": lambda a: a - 7,
     "eq(x, 16777217.0)": lambda a: a == 16777216,
     "mac(x, x, 16777217)": lambda a: a * a + 16777216,
     "addcmul(x, x, x, value=0.5)": lambda a: a,
