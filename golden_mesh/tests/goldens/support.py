@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
+from golden_mesh.arithmetic.engine import BFLOAT16, keep
+from golden_mesh.arithmetic.packer import pack
 from values import Golden
 
 # Relative error of a result that was computed in float32 and rounded once. A chip's engine rounds
@@ -54,6 +56,16 @@ def ints(values, dtype=ttnn.int32) -> Put:
 def bf16(*shape: int) -> torch.Tensor:
     """Random values that bfloat16 holds, in float32."""
     return torch.randn(shape).bfloat16().float()
+
+
+def cut(x: torch.Tensor) -> torch.Tensor:
+    """Values cut to the bits of bfloat16."""
+    return keep(x.float(), BFLOAT16)
+
+
+def packed(x: torch.Tensor) -> torch.Tensor:
+    """What a packer makes of bfloat16 in bfloat8_b."""
+    return pack(x.bfloat16(), ttnn.bfloat8_b)
 
 
 class Chips(Golden):
@@ -119,12 +131,12 @@ class Chips(Golden):
 def function_of(of, count: int, names: dict):
     """A function, or that of an expression of the first `count` of x, y, z, u, v and w.
 
-    It may have `names`, EXACT, the layouts, sharded and cores.
+    It may have `names`, EXACT, the layouts, sharded, cores, cut and packed.
     """
     if not isinstance(of, str):
         return of
     known = {"ttnn": ttnn, "torch": torch, "F": F, "E": ttnn.experimental, "EXACT": EXACT}
-    known |= {"TILE": TILE, "ROW_MAJOR": ROW_MAJOR, "sharded": sharded, "cores": cores}
+    known |= {"TILE": TILE, "ROW_MAJOR": ROW_MAJOR, "sharded": sharded, "cores": cores, "cut": cut, "packed": packed}
     return eval(f"lambda {', '.join('xyzuvw'[:count])}: (\n{of}\n)", known | names)
 
 

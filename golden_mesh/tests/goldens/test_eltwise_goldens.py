@@ -11,8 +11,6 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic.engine import keep
-from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
 from goldens.support import Put, assert_same, assert_values, bf16, examples
@@ -25,10 +23,6 @@ X, TILES = (1, 2, 33, 45), (1, 1, 32, 64)
 MILD = bf16(*TILES).clamp(min=-1.5)  # of which sums stay above the tail of gelu, where the kernel has its own values
 U, Unary = ttnn.UnaryOpType, ttnn.UnaryWithParam
 SQUARE = Unary(U.POWER, 2.0)
-
-
-def cut(x: torch.Tensor) -> torch.Tensor:
-    return keep(x.float(), 8)
 
 
 def pair() -> list[torch.Tensor]:
@@ -48,10 +42,6 @@ def kernel(name: str, x: torch.Tensor) -> torch.Tensor:
 
 def rounded(x: torch.Tensor) -> torch.Tensor:
     return x.bfloat16().double()
-
-
-def packed(x: torch.Tensor) -> torch.Tensor:
-    return pack(x.bfloat16(), ttnn.bfloat8_b)
 
 
 def logaddexp2(a, b):

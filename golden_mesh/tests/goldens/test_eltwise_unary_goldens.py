@@ -8,11 +8,9 @@ import pytest
 import torch
 import ttnn
 
-from golden_mesh.arithmetic.engine import keep
-from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
-from goldens.support import Put, assert_same, assert_values, bf16, examples
+from goldens.support import Put, assert_same, assert_values, bf16, cut, examples
 
 LARGE = [20.0, -20.0, 90.0, 1e38, -1e38, 1e-30, -1e-30]
 SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 0.5, -0.5, *LARGE]
@@ -175,7 +173,7 @@ def test_a_number_is_cut_in_a_bfloat16_dest(chips, call):
     """1.1 becomes 1.09375. A float32 dest holds it."""
     x = bf16(1, 1, 32, 64)
     bounds = torch.tensor(STORED[call])
-    assert_same(run(call, chips.put(x)), x.clamp(*keep(bounds, 8)))
+    assert_same(run(call, chips.put(x)), x.clamp(*cut(bounds)))
     assert_same(run(call, chips.put(x, ttnn.float32)), x.clamp(*bounds))
 
 
@@ -184,10 +182,6 @@ def test_gamma_functions(chips, call):
     x = (values().nan_to_num(1).abs().clamp(max=100) + 2).bfloat16().float()
     got = run(call, chips.put(x, ttnn.float32))
     assert_values(got, POSITIVE[call](x.double()), ttnn.float32)
-
-
-def packed(x: torch.Tensor) -> torch.Tensor:
-    return pack(x.float().bfloat16(), ttnn.bfloat8_b)
 
 
 def finite():
@@ -205,7 +199,7 @@ OTHERS = {
     "ttnn.logit(x)  # of the largest": ("torch.log(2 * x * (x == 0.5))", torch.tensor([[3e38, -3e38, 0.5]])),
     # The bfloat16 below 1 - 0.01 is 0.98828.
     "ttnn.logit(x, eps=0.01)": ("x * 4.4375", torch.ones(1, 1, 32, 32), {"error": 0}),
-    "ttnn.round(x, decimals=1)": (f"keep({TENTHS}, 8)", (1, 1, 32, 32), {"error": 0}),
+    "ttnn.round(x, decimals=1)": (f"cut({TENTHS})", (1, 1, 32, 32), {"error": 0}),
     "ttnn.round(x, decimals=1)  # in float32": (TENTHS, Put((1, 1, 32, 32), ttnn.float32), {"to": ttnn.float32}),
     "ttnn.atan(x)": ("packed(torch.atan(x))", HELD, {"error": 5e-3}),
     "ttnn.alt_complex_rotate90(x)": (

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic.engine import keep
 from golden_mesh.errors import GoldenError
 from goldens.support import ROW_MAJOR, Put, assert_same, bf16, examples, sharded
 from integer_packer import integer_packed
@@ -93,10 +92,6 @@ def test_the_packer_writes_infinity_for_nan_of_bfloat16(chips, call):
 
 def packed(x: torch.Tensor, one_by_one: bool = True) -> torch.Tensor:
     return integer_packed(x, 7, one_by_one)
-
-
-def cut(x: torch.Tensor) -> torch.Tensor:
-    return keep(x.float(), 8)
 
 
 def copied(x: ttnn.Tensor) -> ttnn.Tensor:
