@@ -2,7 +2,6 @@
 it.
 """
 
-from collections import namedtuple
 from functools import partial
 
 import pytest
@@ -15,13 +14,10 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.mesh.memory import GoldenMemory, Slot
 from goldens.support import kernel
 
-Named = namedtuple("Named", "name")  # stands for an enumerator of ttnn
-BFLOAT16, DRAM, L1 = map(Named, ("BFLOAT16", "DRAM", "L1"))
 
-
-def slot(address, size=64, shape=(4, 8), devices=(0, 1), buffer_type=DRAM) -> Slot:
+def slot(address, size=64, shape=(4, 8), devices=(0, 1), buffer_type=ttnn.BufferType.DRAM) -> Slot:
     places = tuple((0, d) for d in devices)
-    return Slot(devices, places, buffer_type, address, size, shape, BFLOAT16)
+    return Slot(devices, places, buffer_type, address, size, shape, ttnn.bfloat16)
 
 
 def both(value: float) -> list[torch.Tensor]:
@@ -59,7 +55,7 @@ def test_an_allocation_evicts_what_it_overlaps_and_nothing_else(memory, address,
 
 
 def test_chips_and_buffer_types_are_apart(memory):
-    places = [slot(0, devices=(0,)), slot(0, devices=(1,)), slot(0, devices=(0,), buffer_type=L1)]
+    places = [slot(0, devices=(0,)), slot(0, devices=(1,)), slot(0, devices=(0,), buffer_type=ttnn.BufferType.L1)]
     for value, place in enumerate(places):
         memory.write(place, both(value)[:1])
     assert [read[0, 0].item() for read in memory.read(slot(0))] == [0, 1]

@@ -104,14 +104,6 @@ IN_BFLOAT16 = {
     "logit(x)": lambda x: torch.log((x / (1 - x).bfloat16()).bfloat16()).double(),
     "logit(x, eps=0.25)": lambda x: IN_BFLOAT16["logit(x)"](x.clamp(0.25, 0.75).nan_to_num(0.75)),
 }
-# Functions that a chip computes for positive values only, or within (-1, 1).
-POSITIVE = {
-    "digamma(x)": torch.special.digamma,
-    "multigammaln(x)": lambda x: torch.special.multigammaln(x, 4),
-    "polygamma(x, 1)": lambda x: torch.special.polygamma(1, x),
-    "polygamma(x, 3)": lambda x: torch.special.polygamma(3, x),
-}
-
 
 LOGIT = math.log(3)  # of 0.75
 # Beyond these values, and of NaN, the kernels give another value than the function (test_special.py, which also has
@@ -177,11 +169,17 @@ def test_a_number_is_cut_in_a_bfloat16_dest(chips, call):
     assert_same(run(call, chips.put(x, ttnn.float32)), x.clamp(*bounds))
 
 
-@pytest.mark.parametrize("call", POSITIVE)
-def test_gamma_functions(chips, call):
-    x = (values().nan_to_num(1).abs().clamp(max=100) + 2).bfloat16().float()
-    got = run(call, chips.put(x, ttnn.float32))
-    assert_values(got, POSITIVE[call](x.double()), ttnn.float32)
+def above_two() -> torch.Tensor:
+    return (values().nan_to_num(1).abs().clamp(max=100) + 2).bfloat16().float()
+
+
+GAMMA_FUNCTIONS = {
+    "ttnn.digamma(x)": ("torch.special.digamma(x)", above_two),
+    "ttnn.multigammaln(x)": ("torch.special.multigammaln(x, 4)", above_two),
+    "ttnn.polygamma(x, 1)": ("torch.special.polygamma(1, x)", above_two),
+    "ttnn.polygamma(x, 3)": ("torch.special.polygamma(3, x)", above_two),
+}
+test_gamma_functions = examples(GAMMA_FUNCTIONS, globals(), dtype=ttnn.float32, special=True)
 
 
 def finite():
