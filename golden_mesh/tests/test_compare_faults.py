@@ -2,6 +2,7 @@
 memory.
 """
 
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -50,34 +51,31 @@ def test_the_first_row_shows_the_fault(comparison, golden, program, op, shown):
     assert comparison.rows[-1].site.dram > 0
 
 
-class Mlp(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up, self.down = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)
+@pytest.fixture
+def mlp(comparison, golden):
+    """An input, up's weight and bias, and down's weight, on the chips. The reference has the values of this MLP."""
+    torch.manual_seed(0)
+    up, down = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)
+    x, module = torch.randn(1, ROWS, WIDTH), nn.Sequential(OrderedDict(up=up, silu=nn.SiLU(), down=down))
+    with golden_mesh.reference(module), torch.no_grad():
+        module(x)
+    weights = up.weight.T[None, None], up.bias.reshape(1, 1, 1, -1), down.weight.T[None, None]
+    return [golden.put(each.detach()) for each in (x[None], *weights)]
 
-    def forward(self, x):
-        return self.down(nn.functional.silu(self.up(x)))
 
-
-def run_mlp(golden, mlp: Mlp, x, fault: bool) -> None:
+def run_mlp(golden, x, up, bias, down, fault: bool) -> None:
     """The MLP with a table that is looked up and not used, and a result with columns of a mask."""
     table = golden.put(noise(128, WIDTH, seed=5), layout=ttnn.ROW_MAJOR_LAYOUT)
     rows = golden.put(torch.arange(32)[None], dtype=ttnn.uint32, layout=ttnn.ROW_MAJOR_LAYOUT)
     ttnn.embedding(rows, table, layout=ttnn.TILE_LAYOUT)
-    bias = golden.put(mlp.up.bias.detach().reshape(1, 1, 1, -1))
-    up, down = (golden.put(part.weight.detach().T[None, None]) for part in (mlp.up, mlp.down))
-    h = ttnn.silu(ttnn.linear(golden.put(x[None]), up, bias=bias))
+    h = ttnn.silu(ttnn.linear(x, up, bias=bias))
     y = ttnn.linear(h, ttnn.transpose(down, -2, -1) if fault else down)
     ttnn.concat([y, golden.full(-1e30, 1, 1, ROWS, 32)], dim=-1)
 
 
 @pytest.mark.parametrize("fault", (False, True))
-def test_tables_and_masks_hide_nothing(comparison, golden, fault):
-    torch.manual_seed(0)
-    mlp, x = Mlp(), torch.randn(1, ROWS, WIDTH)
-    with golden_mesh.reference(mlp), torch.no_grad():
-        mlp(x)
-    run_mlp(golden, mlp, x, fault)
+def test_tables_and_masks_hide_nothing(comparison, golden, mlp, fault):
+    run_mlp(golden, *mlp, fault)
     found = comparison.reference.bracket(comparison.rows)
     if not fault:
         assert found is None
@@ -93,14 +91,9 @@ def test_tables_and_masks_hide_nothing(comparison, golden, fault):
 
 
 @pytest.mark.parametrize("stale", (False, True))
-def test_a_trace_that_reads_a_stale_input_is_named_though_the_warm_up_was_right(comparison, golden, stale):
-    torch.manual_seed(0)
-    mlp, x = Mlp(), torch.randn(1, ROWS, WIDTH)
-    with golden_mesh.reference(mlp), torch.no_grad():
-        mlp(x)
-    right, other = golden.put(x[None]), golden.put(noise(ROWS, WIDTH, seed=5)[None, None])
-    bias = golden.put(mlp.up.bias.detach().reshape(1, 1, 1, -1))
-    up, down = (golden.put(part.weight.detach().T[None, None]) for part in (mlp.up, mlp.down))
+def test_a_trace_that_reads_a_stale_input_is_named_though_the_warm_up_was_right(comparison, golden, mlp, stale):
+    right, up, bias, down = mlp
+    other = golden.put(noise(ROWS, WIDTH, seed=5)[None, None])
     run = lambda x: ttnn.linear(ttnn.silu(ttnn.linear(x, up, bias=bias)), down)  # noqa: E731
     run(right)
     run(other)
