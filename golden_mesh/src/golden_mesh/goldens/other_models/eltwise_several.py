@@ -67,10 +67,11 @@ def _snake_beta(input_tensor: torch.Tensor, alpha: torch.Tensor, beta: torch.Ten
     return input_tensor + torch.sin(alpha * input_tensor) ** 2 / beta
 
 
-def _packed(function: Callable, a: torch.Tensor, b: Operand, dtype) -> torch.Tensor:
-    """A step of an op of several steps: function(a, b) in a block float."""
-    names = "ab" if isinstance(b, torch.Tensor) else "a"
-    return pack(compute(function, a, b, dtype, dict.fromkeys(names, dtype)), dtype)
+def _packed(function: Callable, a: torch.Tensor, b: Operand, dtype: ttnn.DataType) -> torch.Tensor:
+    """An op of two operands, as its result of `dtype` holds it. Integers stay integers."""
+    if isinstance(b, torch.Tensor) and not (a.is_floating_point() or b.is_floating_point()):
+        return function(a.long(), b.long())
+    return pack(compute(function, a, b, dtype, {"a": dtype, "b": dtype}), dtype)
 
 
 def _is_in_steps(dtype, *operands: Operand) -> bool:
@@ -227,13 +228,6 @@ def polyval(input_tensor_a, coeffs, out):
         product = _packed(torch.mul, input_tensor_a, factor, out.dtype)
         result = factor = _packed(torch.add, product, coefficient, out.dtype)
     return result
-
-
-def _packed(function: Callable, a, b, dtype: ttnn.DataType) -> torch.Tensor:
-    """An op of two operands, as its result of `dtype` holds it. Integers stay integers."""
-    if isinstance(b, torch.Tensor) and not (a.is_floating_point() or b.is_floating_point()):
-        return function(a.long(), b.long())
-    return pack(compute(function, a, b, dtype, {"a": dtype, "b": dtype}), dtype)
 
 
 @golden("ttnn.outer")
