@@ -242,6 +242,32 @@ _OF_NUMBERS = {
 golden_table(_OF_NUMBERS, passes=compute)
 
 
+def _in_place(function: Callable, *first: str) -> Callable:
+    """An op that writes its result into the first operand. first: activations before those of a call."""
+
+    def op(input_a, input_b, input_tensor_a, input_tensor_b, activations, dtypes, **others):
+        a, b = (input_tensor_a, input_tensor_b) if input_a is None else (input_a, input_b)
+        return compute(function, a, b, formats=dtypes, activations=[*first, *(activations or ())], **others)
+
+    return op
+
+
+_IN_PLACE = {
+    "multiply": torch.mul,
+    "divide": torch.div,
+    "rsub": reverse_subtract,
+    "squared_difference": squared_difference,
+    "logaddexp": in_double(torch.logaddexp),
+    "logaddexp2": in_double(torch.logaddexp2),
+    **LOGICAL,
+    **functions(torch, "ldexp eq ne lt le gt ge"),
+}
+golden_table({f"ttnn.{name}_": _in_place(f) for name, f in _IN_PLACE.items()}, writes="input_a", passes=compute)
+golden("ttnn.bias_gelu_", writes="input_a", passes=compute)(_in_place(torch.add, "gelu"))
+golden("ttnn.add_", writes="input_tensor_a", passes=compute)(_in_place(torch.add))
+golden("ttnn.subtract_", writes="input_tensor_a", passes=compute)(_in_place(torch.sub))
+
+
 @golden("ttnn.remainder", passes=compute)
 def remainder(input_tensor_a, input_tensor_b, out, **activations):
     """The remainder of a / b with b's sign. A number is not rounded to bfloat16."""
