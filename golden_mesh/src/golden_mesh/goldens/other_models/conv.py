@@ -1,4 +1,4 @@
-"""Convolutions, transposed ones too, and the weights and biases that are prepared for them.
+"""Convolutions, transposed ones and those of videos too, and the weights and biases that are prepared for them.
 
 Images are [1, 1, N * H * W, C] or [N, H, W, C]. A weight is [out, in / groups, kernel height, kernel width],
 on the host or on the device. A prepared weight is [1, 1, >= kernel * in, >= out]. Its rows here have the
@@ -17,6 +17,8 @@ from golden_mesh.arithmetic.product import TILE, product
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate
 from golden_mesh.goldens.matmul import biased
+from golden_mesh.hazards.checks import checks
+from golden_mesh.mesh.arguments import on_device
 from golden_mesh.mesh.memory import Slot
 from golden_mesh.registry import golden
 from golden_mesh.rounding import round_to
@@ -230,3 +232,53 @@ def prepare_conv_bias(bias_tensor, out_channels, dtypes, out):
     """A bias of `out` values -> [1, 1, 1 or 32, >= out]."""
     bias, _ = _tensor(bias_tensor, dtypes, "bias_tensor")
     return _enlarged(bias.reshape(1, -1)[:, :out_channels], out.shape)
+
+
+# ---- videos: products are summed in float32, and the result is rounded
+
+
+@checks(None, "ttnn.experimental.prepare_conv3d_weights")
+def _has_device(weight_tensor, device=None, **_) -> None:
+    if not on_device(weight_tensor) and device is None:
+        name = "ttnn.experimental.prepare_conv3d_weights"
+        raise GoldenError(f"{name} of a weight on the host needs device: the library crashes without")
+
+
+@checks(None, "ttnn.experimental.conv3d")
+def _has_input(input_tensor, **_) -> None:
+    if not on_device(input_tensor):  # only an unprepared weight may be on the host
+        raise GoldenError("ttnn.experimental.conv3d runs on a device, and its input_tensor is a tensor on the host")
+
+
+@golden("ttnn.experimental.prepare_conv3d_weights")
+def prepare_conv3d_weights(weight_tensor, groups, C_in_block, alignment):
+    """[out, C / groups, kd, kh, kw] -> [blocks of C * kd * kh * kw * C_in_block, out]; zeros align C."""
+    weight = _tensor(weight_tensor, {}, "weight_tensor")[0].float()
+    weight = dense(weight, groups).permute(2, 3, 4, 1, 0)
+    weight = F.pad(weight, (0, 0, 0, -weight.shape[3] % alignment))
+    blocks = weight.unflatten(3, (-1, C_in_block or weight.shape[3]))
+    return blocks.permute(3, 0, 1, 2, 4, 5).flatten(0, 4)
+
+
+@golden("ttnn.experimental.conv3d")
+def conv3d(
+    input_tensor, weight_tensor, bias_tensor, config, output_channels, kernel_size, stride, padding, dilation,
+    padding_mode, groups, out,
+):  # fmt: skip
+    """[N, D, H, W, C] by a prepared weight, or by [out, C / groups, kd, kh, kw] -> [N, D', H', W', out]."""
+    if padding_mode not in ("zeros", "replicate"):
+        raise GoldenError(f"ttnn.experimental.conv3d has no golden for padding_mode={padding_mode}")
+    x = input_tensor.float().permute(0, 4, 1, 2, 3)
+    weight = _tensor(weight_tensor, {}, "weight_tensor")[0].float()
+    if weight.dim() != 5:
+        rows = weight.reshape(-1, weight.shape[-1])
+        inside = getattr(config, "C_in_block", 0) or rows.shape[0] // torch.Size(kernel_size).numel()
+        blocks = rows.reshape(-1, *kernel_size, inside, rows.shape[1])
+        weight = blocks.permute(5, 0, 4, 1, 2, 3).flatten(1, 2)[:output_channels, : x.shape[1]]
+    else:
+        weight = dense(weight, groups)
+    edges = [edge for size in reversed(padding) for edge in (size, size)]
+    x = F.pad(x, edges, mode="replicate" if padding_mode == "replicate" else "constant")
+    bias = None if bias_tensor is None else bias_tensor.float().flatten()[:output_channels]
+    y = F.conv3d(x, weight, bias, tuple(stride), 0, tuple(dilation))
+    return y.permute(0, 2, 3, 4, 1).reshape(out.shape)
