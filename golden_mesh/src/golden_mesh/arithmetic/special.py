@@ -170,12 +170,6 @@ def largest(x: torch.Tensor, dim: int | tuple[int, ...] = -1, keepdim: bool = Tr
     return bits.where(bits >= 0, bits ^ 0x7FFFFFFF).view(torch.float32).to(x.dtype)
 
 
-def packed_largest(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return without_nan(largest(x, dim)), which stays."""
-    found = x.amax(dim, True)
-    return found if not math.isnan(found.sum()) else without_nan(largest(x, dim))
-
-
 def without_nan(x: torch.Tensor) -> torch.Tensor:
     """Return float `x` as the packer writes it: with infinity of its sign in place of each NaN."""
     if not math.isnan(x.sum()):

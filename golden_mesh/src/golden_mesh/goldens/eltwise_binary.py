@@ -183,7 +183,7 @@ _IN_BFLOAT16_DEST = {
     squared_difference: _squared_difference,
     # packed: ties away from zero
     quotients.remainder_by_floor: lambda a, b: remainders.by_floor(a.float(), b.float(), True),
-    quotients.power_of_floats: lambda a, b: powers.narrow(a.float(), b.float()).bfloat16().float(),
+    powers.wide: lambda a, b: powers.narrow(a.float(), b.float()).bfloat16().float(),
     quotients.repeated_product: lambda a, b: engine.keep(quotients.repeated_product(a, b), engine.BFLOAT16),
     torch.ldexp: _ldexp,
     xlogy: _xlogy,
@@ -314,7 +314,7 @@ def power(input_tensor, exponent, out, **activations):
     """Of floats: 2 and 3 are products, which a bfloat16 dest cuts. 0 and 1 are exact."""
     if not isinstance(input_tensor, torch.Tensor):
         return quotients.power_of_number(input_tensor, exponent)
-    function = quotients.power_of_floats
+    function = powers.wide
     if not input_tensor.is_floating_point():
         function = torch.pow
         exponent = int(exponent)  # PowIntDeviceOperation: products of integers. The library refuses other exponents

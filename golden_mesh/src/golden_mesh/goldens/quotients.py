@@ -19,9 +19,6 @@ def repeated_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return special.flushed(square * a) if (b == 3).all() else square
 
 
-power_of_floats = powers.wide
-
-
 def power_by_number(a: torch.Tensor, _, number: float, narrow: bool) -> torch.Tensor:
     """a ** number, which is not rounded to bfloat16. A negative power of 0 is NaN."""
     power = (powers.narrow if narrow else powers.wide)(a, torch.tensor(float(number)))

@@ -58,7 +58,9 @@ def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, between
 
 def _weights(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, between: _Between) -> torch.Tensor:
     scores = engine.keep(x.float(), engine.SRC_B)
-    largest = engine.keep(special.packed_largest(scores, dim), between.bits) if stable else scores.new_zeros(())
+    largest = scores.new_zeros(())
+    if stable:
+        largest = engine.keep(special.without_nan(special.largest(scores, dim)), between.bits)
     weights = flash.weights(scores, largest, 1.0, kernel, kernel.approximate)
     if not stable:
         weights = weights.masked_fill(~(scores <= _LARGEST), torch.inf)
