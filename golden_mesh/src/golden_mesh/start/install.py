@@ -72,19 +72,16 @@ def _mesh_functions() -> dict[str, doors.StandIn]:
         meshes.check_open(mesh)
         dispatch.sub_devices_loaded = True
 
+    def stall(real, mesh, sub_device_ids):
+        meshes.check_open(mesh)
+
+    openers = "multi_device.open_mesh_device device.open_device device.CreateDevice device.CreateDevices".split()
+    closers = "multi_device.close_mesh_device device.close_device device.CloseDevice device.CloseDevices".split()
     return {
         "multi_device.MeshDevice.load_sub_device_manager": load,
-        "multi_device.MeshDevice.set_sub_device_stall_group": lambda real, mesh, sub_device_ids: meshes.check_open(
-            mesh
-        ),
-        "multi_device.open_mesh_device": opening,
-        "device.open_device": opening,
-        "device.CreateDevice": opening,
-        "device.CreateDevices": opening,
-        "multi_device.close_mesh_device": closing,
-        "device.close_device": closing,
-        "device.CloseDevice": closing,
-        "device.CloseDevices": closing,
+        "multi_device.MeshDevice.set_sub_device_stall_group": stall,
+        **dict.fromkeys(openers, opening),
+        **dict.fromkeys(closers, closing),
     }
 
 

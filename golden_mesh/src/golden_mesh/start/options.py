@@ -33,10 +33,6 @@ golden-mesh run --help, compare --help and so on list the options. Without a com
 
 
 class _Parser(argparse.ArgumentParser):
-    def __init__(self, **settings):
-        formatter = argparse.RawDescriptionHelpFormatter
-        super().__init__(allow_abbrev=False, formatter_class=formatter, **settings)
-
     def error(self, message: str) -> NoReturn:
         raise GoldenMeshError(message.removeprefix("argument "))
 
@@ -85,9 +81,10 @@ def _parser() -> _Parser:
         prog="golden-mesh",
         description="Runs a program on the golden mesh, unchanged: the real ttnn on a mock machine, with torch values.",
         epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    of = {name: commands.add_parser(name, help=what) for name, what in COMMANDS.items()}
+    of = {name: commands.add_parser(name, help=what, allow_abbrev=False) for name, what in COMMANDS.items()}
     of["run"].description = parser.description
     for name in WITH_PROGRAM:
         add_program(of[name])
