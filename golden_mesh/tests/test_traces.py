@@ -115,7 +115,7 @@ def test_a_replay_that_writes_beside_a_buffer_is_no_hazard(monkeypatch, start, e
     dram, hazard = ttnn.BufferType.DRAM, ("buffer where a live trace writes", "ttnn.execute_trace")
     monkeypatch.setattr("golden_mesh.mesh.trace._buffers", lambda mesh: [(dram, (start, end))])
     before = noted[hazard]
-    _check_buffers(Trace(None, temporaries={dram: [(64, 128)]}), 1, set())
+    _check_buffers(Trace(None, temporaries={(dram, (64, 128))}), 1, set())
     assert noted[hazard] == before + is_hit
 
 

@@ -8,7 +8,6 @@ Each trace has an empty trace of the library beside it, because the mock capture
 accounts then hold: its trace ids, and the buffers that it tracks under TT_METAL_TRACE_ALLOC_TRACKING.
 """
 
-from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Callable, NoReturn
 
@@ -31,10 +30,10 @@ class Trace:
     mesh: ttnn.MeshDevice
     steps: list = field(default_factory=list)
     # At the end of the capture: the buffers (type, address), those that the trace writes, and the
-    # memory that it writes without a buffer there (by type, sorted and disjoint).
+    # memory that it writes without a buffer there.
     buffers: set[tuple[object, int]] = field(default_factory=set)
     results: set[tuple[object, int]] = field(default_factory=set)
-    temporaries: dict[object, list[Extent]] = field(default_factory=dict)
+    temporaries: set[tuple[object, Extent]] = field(default_factory=set)
 
 
 class Traces:
@@ -116,34 +115,20 @@ def _buffers(mesh_device) -> list[tuple[object, Extent]]:
 
 def _split_writes(trace: Trace) -> None:
     trace.buffers = {(kind, extent[0]) for kind, extent in _buffers(trace.mesh)}
-    elsewhere: dict[object, list[Extent]] = {}
     for slot in {slot for step in trace.steps for slot in step.writes}:
         if (slot.buffer_type, slot.address) in trace.buffers:
             trace.results.add((slot.buffer_type, slot.address))
         else:
-            extent = slot.address, slot.address + slot.size
-            elsewhere.setdefault(slot.buffer_type, []).append(extent)
-    trace.temporaries = {kind: _merged(extents) for kind, extents in elsewhere.items()}
-
-
-def _merged(extents: list[Extent]) -> list[Extent]:
-    """Return the extents sorted, with those that touch joined."""
-    merged: list[Extent] = []
-    for start, end in sorted(extents):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((start, end))
-    return merged
+            trace.temporaries.add((slot.buffer_type, (slot.address, slot.address + slot.size)))
 
 
 def _check_buffers(trace: Trace, trace_id, safe: list[set[tuple[object, int]]]) -> None:
     """Report the buffers that a replay is about to overwrite, except those in `safe`."""
     hit = []
     for kind, (start, end) in _buffers(trace.mesh):
-        written = trace.temporaries.get(kind, [])
-        before = bisect_right(written, (end - 1, end))  # extents that start before the buffer's end
-        if before and written[before - 1][1] > start and not any((kind, start) in each for each in safe):
+        if any((kind, start) in each for each in safe):
+            continue
+        if any(of == kind and first < end and start < last for of, (first, last) in trace.temporaries):
             hit.append(f"{end - start} bytes a bank at {kind.name} address {start:#x}")
     if hit:
         what = f"{trace_id} overwrites {len(hit)} allocated buffers: {', '.join(hit[:4])}"
