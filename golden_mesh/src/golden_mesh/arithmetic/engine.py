@@ -27,7 +27,7 @@ import torch
 
 from golden_mesh.arithmetic import special
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.parts import constant, constant_of_16, in_parts
+from golden_mesh.arithmetic.parts import constant, in_parts
 from golden_mesh.arithmetic.plain import in_float32, same
 
 SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST = 10, 5, 11, 7  # significant bits that the multiplier takes
@@ -38,13 +38,10 @@ _HALVES = [constant(1 << cut >> 1) for cut in range(FLOAT32)]
 _NINE_SIXTEENTHS = constant(0x9000)  # of a bfloat16's last bit
 _ALIGNED_BITS = 10  # below the larger operand's power of two
 _EXPONENT = constant(0xFF << 23)
-_EXPONENT_OF_16 = constant_of_16(0xFF << 7)
-_NEGATIVE_POWER = (-1 << 15) + (1 << 7)  # the bits of a bfloat16's -(2**-126)
+_NEGATIVE_POWER = (-1 << 31) + (1 << 23)  # the bits of -(2**-126)
 _LEAST, _BELOW = constant((_ALIGNED_BITS + 1) << 23), constant(_ALIGNED_BITS << 23)
 _ROUNDING = 23 - _ALIGNED_BITS
-_TO_START = constant_of_16((_ROUNDING << 7) + 64)
-_TO_START_OF_32 = constant((_ROUNDING << 23) + (1 << 22))
-_FEW = 1 << 13  # elements: each pass over them takes as long as a pass over one
+_TO_START = constant((_ROUNDING << 23) + (1 << 22))
 # The last 8 make a scale larger by 2**-20: that moves only ties of 11 bits, away from zero.
 _INVERSE = constant((254 << 23) + 8)
 _HUGE = 2.0**113
@@ -167,42 +164,20 @@ def subtract_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def _sum(a: torch.Tensor, b: torch.Tensor, sign: int = 1, bits: int = FLOAT32) -> torch.Tensor:
     """a + sign * b."""
-    if max(a.numel(), b.numel()) > _FEW:
-        both_16 = a.dtype == b.dtype == torch.bfloat16
-        total = _sum_of_bfloat16(a, b, sign) if both_16 else _sum_of_float32(*_in_srcs(a, b, bits), sign)
-        if total is not None:
+    a, b = _in_srcs(a, b, bits)
+    if a.numel() and a.view(torch.int32).min() >= _NEGATIVE_POWER:  # else a sum may be a zero with a sign
+        total = _rounded_sum(a, b, sign)
+        if math.isfinite(total.sum()):  # else a value is too large, or no number
             return total
-    first, second, step = _aligned(a, b, bits)
+    first, second, step = _aligned(a, b)
     total = first.add_(second, alpha=sign).mul_(step)
-    return special.repaired(total, lambda a, b: special.total(*_in_srcs(a, b if sign > 0 else -b, bits)), a, b)
-
-
-def _sum_of_bfloat16(a: torch.Tensor, b: torch.Tensor, sign: int) -> torch.Tensor | None:
-    """The same sum in fewer passes. None: a value is too large, or no number, or a sum may be a zero with a sign.
-
-    Adding an operand to 1.5 * 2**13 powers of two of the larger one rounds it.
-    """
-    first, second = a.view(torch.int16), b.view(torch.int16)
-    if first.min() < _NEGATIVE_POWER:
-        return None
-    power = torch.maximum(first & _EXPONENT_OF_16, second & _EXPONENT_OF_16)
-    power.clamp_((_ALIGNED_BITS + 1) << 7, (255 - _ROUNDING) << 7).add_(_TO_START)
-    start = power.view(torch.bfloat16).float()
-    total = torch.add(start, b.float(), alpha=sign * (1 + 2.0**-20)).add_(a.float(), alpha=1 + 2.0**-20).sub_(start)
-    return total if math.isfinite(total.sum()) else None
-
-
-def _sum_of_float32(a: torch.Tensor, b: torch.Tensor, sign: int) -> torch.Tensor | None:
-    """As `_sum_of_bfloat16`, of eleven bits in float32."""
-    if a.view(torch.int32).min() < _NEGATIVE_POWER << 16:
-        return None
-    total = _rounded_sum(a, b, sign)
-    return total if math.isfinite(total.sum()) else None
+    return special.repaired(total, special.total, a, b if sign > 0 else -b)
 
 
 def _rounded_sum(a: torch.Tensor, b: torch.Tensor, sign: int, largest: int = 255 - _ROUNDING) -> torch.Tensor:
+    """The sum in few passes. Adding an operand to 1.5 * 2**13 powers of two of the larger one rounds it."""
     power = torch.maximum(a.view(torch.int32) & _EXPONENT, b.view(torch.int32) & _EXPONENT)
-    start = power.clamp_((_ALIGNED_BITS + 1) << 23, largest << 23).add_(_TO_START_OF_32).view(torch.float32)
+    start = power.clamp_((_ALIGNED_BITS + 1) << 23, largest << 23).add_(_TO_START).view(torch.float32)
     return torch.add(start, b, alpha=sign * (1 + 2.0**-20)).add_(a, alpha=1 + 2.0**-20).sub_(start)
 
 
@@ -223,7 +198,7 @@ def add_to_bfloat16_dest(dest: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -
     The adder first adds a and b as `add_in_float32_dest` does. It then rounds their sum and dest to a multiple of
     2**-10 of the largest of the three powers of two: ties of the sum up, ties of dest away from zero.
     """
-    first, second, step = _aligned(a, b)
+    first, second, step = _aligned(*_in_srcs(a, b))
     common = torch.maximum(step, _step(dest).view(torch.float32))
     pair = first.add_(second).mul_(step / common).add_(_HALF).floor_()
     held = (dest / common).mul_(_TIES_OF_DEST).add_(_HALF).floor_()
@@ -231,15 +206,14 @@ def add_to_bfloat16_dest(dest: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -
     return special.repaired(total, lambda *terms: sum(map(special.numbers, terms)).float(), dest, a, b)
 
 
-def _aligned(a: torch.Tensor, b: torch.Tensor, bits: int = FLOAT32) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _aligned(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return both operands as whole multiples of the adder's step, and the step. Shapes broadcast."""
-    a, b = _in_srcs(a, b, bits)
     step = _step(a, b)
     scale = (_INVERSE - step).view(torch.float32)  # 1 / step
     return a.mul(scale).round_(), b.mul(scale).round_(), step.view(torch.float32)
 
 
-def _in_srcs(a: torch.Tensor, b: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _in_srcs(a: torch.Tensor, b: torch.Tensor, bits: int = FLOAT32) -> tuple[torch.Tensor, torch.Tensor]:
     """Return both operands of the adder in float32, cut to the bits of a register."""
     return _cut(a, SRC_B, bits), _cut(b, SRC_B, bits)
 
