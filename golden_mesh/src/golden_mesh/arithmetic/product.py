@@ -19,8 +19,7 @@ With the switch `sums` at "exact" a float32 dest has these parts, too (aligned.p
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Iterable, Iterator, Optional
+from typing import Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -41,8 +40,6 @@ LARGE = 1 << 20  # elements of a weight from which on it pays to look for equal 
 DEST = 1 << 17  # elements of a bfloat16 dest at a time: they and the operands stay in a core's second cache
 FEWEST, MOST = 32, 256  # rows of that part for which its columns are chosen: torch is slower with fewer
 TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
-# Operands (kept, so that no other tensor takes their address) and their product, inside `known_products`.
-_known: Optional[dict[tuple, tuple]] = None
 
 
 def product(
@@ -201,28 +198,7 @@ def _weighted(
     """
     if not kernel.wide:
         return _batched(rows, weight, kernel, block, biased)
-    nothing_cut = kernel.phases >= 3 and rows.dtype == weight.dtype == torch.bfloat16
-    if _known is None or not (nothing_cut or is_plain()):
-        return _float32_dest_of_weight(rows, weight, kernel)
-    key = tuple((x.data_ptr(), x.shape, x.stride()) for x in (rows, weight))
-    if key not in _known:
-        _known[key] = rows, weight, _float32_dest_of_weight(rows, weight, kernel)
-    return _known[key][-1].clone()
-
-
-@contextmanager
-def known_products() -> Iterator[None]:
-    """Compute a product of the same tensors once inside the block, if no operand is cut. Nothing may write to them."""
-    global _known
-    _known = {}
-    try:
-        yield
-    finally:
-        _known = None
-
-
-def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor | BlockFloats, kernel: Kernel) -> torch.Tensor:
-    inner, columns = weight.shape[-2:]
+    columns = weight.shape[-1]
     places = None
     if len(rows) > ROWS and weight.numel() >= LARGE:
         bits = rows.contiguous().view(torch.int16 if rows.dtype == torch.bfloat16 else torch.int32)
