@@ -1,22 +1,28 @@
-"""Runs the golden function of one op on all chips, from golden memory into golden memory."""
+"""Runs the golden function of one op on all chips, from golden memory into golden memory.
+
+Ops may take the unknown results of others: memory that was never written, and what is computed of it. The host may not
+read them.
+"""
 
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Iterable
 
 import torch
 import ttnn
 
 from golden_mesh.arithmetic.packer import nan_to_infinity, pack
 from golden_mesh.arithmetic.plain import is_plain
-from golden_mesh.errors import GoldenError
+from golden_mesh.errors import GoldenError, UnknownMemory
 from golden_mesh.mesh.arguments import substitute
-from golden_mesh.mesh.memory import NEVER_WRITTEN, GoldenMemory, Slot, each_once, identity
+from golden_mesh.mesh.memory import NEVER_WRITTEN, GoldenMemory, Slot, each_once, identity, unwritten
 from golden_mesh.mesh.padding import cut, paddings, widened
-from golden_mesh.mesh.unknown import Shards, as_marks, keep_marks, read_all
 from golden_mesh.registry import MOVERS, Golden
 
 AT_ONCE = 1 << 18  # elements of a result: chips with smaller ones are computed together
+Shards = list[list[torch.Tensor] | None]  # of each input, by chip. None: not read, or unknown
+_DEPENDS = "depends on memory that was never written"
 memory = GoldenMemory()
 
 
@@ -101,8 +107,8 @@ _inference = partial(getattr(torch._C, "_InferenceMode", torch.inference_mode), 
 
 def _run(step: Step, memory) -> None:
     targets = step.targets
-    shards, unknown = read_all(memory, step.reads, step.golden.name, step.as_codes)
-    marks = as_marks(unknown) if step.golden.unread and targets else None
+    shards, unknown = _read_all(memory, step.reads, step.golden.name, step.as_codes)
+    marks = _marks(unknown) if step.golden.unread and targets else None
     if unknown and marks is None:
         for slot in (*targets, *step.outputs):
             memory.forget(slot, next(iter(unknown.values())))
@@ -114,6 +120,34 @@ def _run(step: Step, memory) -> None:
         _run_in_place(step, shards, next(iter(unknown.values()), None), memory)
     else:
         _run_per_chip(step, shards, memory)
+
+
+def _read_all(
+    memory, slots: Iterable[Slot | None], op: str, as_codes: frozenset[Slot]
+) -> tuple[Shards, dict[Slot, str]]:
+    """Return the known values at the slots, and the reason for each unknown slot: it names the first op that read
+    unknown memory. A slot of None is not read. as_codes: slots whose values may be BlockFloats.
+    """
+    shards, unknown = [], {}
+    for slot in slots:
+        try:
+            shards.append(None if slot is None else memory.read(slot, slot in as_codes))
+        except UnknownMemory as error:
+            first = f"{_DEPENDS}: {op} read {error.slot}, which {error.why}"
+            unknown[slot] = error.why if error.why.startswith(_DEPENDS) else first
+            shards.append(None)
+    return shards, unknown
+
+
+def _marks(unknown: dict[Slot, str]) -> dict[Slot, list[torch.Tensor]] | None:
+    """Return marks in place of unknown inputs, for an op that only moves its inputs.
+
+    Returns None if an unknown input holds integers. Integers say where an op writes (positions, page tables),
+    so every element that the op may write becomes unknown.
+    """
+    if any("INT" in slot.dtype.name for slot in unknown):
+        return None
+    return {slot: [unwritten(slot)] * len(slot.devices) for slot in unknown}
 
 
 def _replicas(count: int, shards: Shards) -> list[list[int]]:
@@ -225,7 +259,7 @@ def _stacked(step: Step, shards: Shards, chips: list[int]) -> list | None:
 
 
 def _run_in_place(step: Step, shards: Shards, unknown: str | None, memory) -> None:
-    """Run the golden in place. unknown: why some of the shards are marks (mesh/unknown.py), if they are."""
+    """Run the golden in place. unknown: why some of the shards are marks, if they are."""
     targets = [(step.inputs.index(slot), slot) for slot in step.targets]
     if step.golden.unread:
         for i, slot in targets:
@@ -235,7 +269,8 @@ def _run_in_place(step: Step, shards: Shards, unknown: str | None, memory) -> No
 
     def store(values, name=step.golden.writes[0]):
         packed = _packed(step.golden, values, dtypes[step.golden.writes.index(name)])
-        return packed if unknown is None else keep_marks(values, packed)
+        keeps_marks = unknown is None or not values.is_floating_point()
+        return packed if keeps_marks else torch.where(values.isnan(), torch.nan, packed)  # a block float may lose some
 
     if "store" in step.golden.wants:
         extras["store"] = store
