@@ -26,9 +26,9 @@ Chips of different values may be computed in one call (`stacks`, `lists`): small
 """
 
 import inspect
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Callable, Collection, NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial, wraps
+from typing import Callable, Collection, Iterable, NamedTuple
 
 from golden_mesh.signatures import Parameter, default_of, fits, is_default, overloads, parameters_of
 
@@ -89,6 +89,8 @@ class Golden:
     codes: tuple[str, ...] = ()
     ignores: tuple[str, ...] = ()
     passes: Callable | None = None
+    # By the number of positional arguments and the names of the others.
+    _forms: dict[tuple, Form | None] = field(default_factory=dict, init=False, compare=False)
 
     def form(self, function: Callable, args: tuple, kwargs: dict) -> Form | None:
         """Return how the call of the op's `function` binds. None: no overload takes these arguments."""
@@ -111,11 +113,6 @@ class Golden:
             if value is not None:
                 arguments[name] = value
         return arguments
-
-    @cached_property
-    def _forms(self) -> dict[tuple, Form | None]:
-        """By the number of positional arguments and the names of the others."""
-        return {}
 
     def _form(self, function: Callable, count: int, names: Collection[str]) -> Form | None:
         fitting = [found for found in overloads(function) or (self.parameters,) if fits(found, count, names)]
@@ -147,11 +144,6 @@ class Golden:
     def family(self) -> str:
         """The file of the golden function, without its suffix."""
         return self.function.__module__.rpartition(".")[2]
-
-    @property
-    def at_once(self) -> bool:
-        """Whether one call computes several chips."""
-        return bool(self.stacks or self.lists)
 
     @cached_property
     def wants(self) -> frozenset[str]:
@@ -208,3 +200,9 @@ def golden_table(rows: dict[str, Callable], **fields) -> None:
     """Register a golden for each row: the names of its ops -> its function."""
     for names, function in rows.items():
         golden(*names.split(), **fields)(function)
+
+
+def wrap(names: Iterable[str], function: Callable) -> None:
+    """Put function(golden, **arguments) in place of the goldens of ttnn.`name`. An older ttnn may lack some."""
+    for golden in filter(None, (GOLDENS.get(f"ttnn.{name}") for name in names)):
+        GOLDENS[golden.name] = replace(golden, function=wraps(golden.function)(partial(function, golden)))

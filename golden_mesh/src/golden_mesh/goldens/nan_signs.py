@@ -3,14 +3,12 @@
 A Blackhole's comparisons with a NaN of any sign are false. The tables are a simulated N150's and a simulated P150's.
 """
 
-import functools
 import math
-from dataclasses import replace
 
 import torch
 
 from golden_mesh.arithmetic.special import on_blackhole
-from golden_mesh.registry import GOLDENS, Golden
+from golden_mesh.registry import Golden, wrap
 
 _ON_BOTH = (
     "asinh ceil elu erfinv floor hardtanh heaviside log_sigmoid max maximum min minimum neg relu6 relu_max sign sinh "
@@ -31,40 +29,29 @@ _RESULTS = {
 _FALSE = {False: {}, True: dict.fromkeys("atanh hardshrink softshrink".split(), 0.0)}  # of any NaN
 
 
-def _is_nan(x) -> torch.Tensor | None:
-    if not isinstance(x, torch.Tensor) or not x.is_floating_point() or not math.isnan(x.sum()):
-        return None
-    return x.isnan()
-
-
-def _is_negative_nan(x) -> torch.Tensor | None:
-    """Of bfloat16 only: a float32's NaN may be torch's own, whose sign is not a chip's."""
-    found = _is_nan(x) if getattr(x, "dtype", None) == torch.bfloat16 else None
-    return None if found is None else found & x.signbit()
-
-
-def _filled(x, found: torch.Tensor | None, value: float):
-    return x if found is None else x.masked_fill(found, value)
-
-
-def _by_sign(golden: Golden, name: str) -> Golden:
-    @functools.wraps(golden.function)
-    def function(**arguments):
-        chip = on_blackhole()
-        if name in _AS_MINUS_INFINITY[chip]:
-            arguments = {key: _filled(x, _is_negative_nan(x), -torch.inf) for key, x in arguments.items()}
-        result = golden.function(**arguments)
-        for table, find in ((_RESULTS, _is_negative_nan), (_FALSE, _is_nan)):
-            if name in table[chip]:
-                result = _filled(result, find(arguments["input_tensor"]), table[chip][name])
+def _filled(result, x, value: float, negative: bool = True):
+    """`result` with the value where `x` is NaN. negative: where its sign bit is set, too, and of bfloat16 only: a
+    float32's NaN may be torch's own, whose sign is not a chip's.
+    """
+    is_float = isinstance(x, torch.Tensor) and x.is_floating_point()
+    if not is_float or (negative and x.dtype != torch.bfloat16) or not math.isnan(x.sum()):
         return result
+    return result.masked_fill(x.isnan() & x.signbit() if negative else x.isnan(), value)
 
-    return replace(golden, function=function)
+
+def _by_sign(golden: Golden, **arguments) -> object:
+    name, chip = golden.name.removeprefix("ttnn."), on_blackhole()
+    if name in _AS_MINUS_INFINITY[chip]:
+        arguments = {key: _filled(x, x, -torch.inf) for key, x in arguments.items()}
+    result = golden.function(**arguments)
+    if name in _RESULTS[chip]:
+        result = _filled(result, arguments["input_tensor"], _RESULTS[chip][name])
+    if name in _FALSE[chip]:
+        result = _filled(result, arguments["input_tensor"], _FALSE[chip][name], negative=False)
+    return result
 
 
 def read_signs() -> None:
     """Let the goldens of these functions read the sign of a NaN."""
-    names = {name for table in (_AS_MINUS_INFINITY, _RESULTS, _FALSE) for rows in table.values() for name in rows}
-    for name in names:
-        if (golden := GOLDENS.get(f"ttnn.{name}")) is not None:  # an older ttnn may lack it
-            GOLDENS[golden.name] = _by_sign(golden, name)
+    tables = (_AS_MINUS_INFINITY, _RESULTS, _FALSE)
+    wrap({name for table in tables for rows in table.values() for name in rows}, _by_sign)

@@ -1,13 +1,11 @@
 """Hazards that show in the values of a call: goldens of floats whose kernels have other values for NaN and infinity."""
 
-import functools
 import math
-from dataclasses import replace
 
 import torch
 
 from golden_mesh.hazards import meet
-from golden_mesh.registry import GOLDENS, Golden
+from golden_mesh.registry import Golden, wrap
 
 _FUNCTIONS = (
     "addcdiv addcmul div_no_nan hardmish hypot ldexp lerp multigammaln nextafter normalize_global normalize_hw "
@@ -28,18 +26,12 @@ def note_special(op: str, *operands) -> None:
         meet("NaN and infinity in a function", op, "NaN or infinity among its values")
 
 
-def _noting(golden: Golden) -> Golden:
-    @functools.wraps(golden.function)
-    def function(*args, **kwargs):
-        if kwargs.get("is_causal") is not False:  # attention without a causal mask is the chip's
-            note_special(golden.name, *args, *(value for name, value in kwargs.items() if name != "attn_mask"))
-        return golden.function(*args, **kwargs)
-
-    return replace(golden, function=function)
+def _noting(golden: Golden, **arguments) -> object:
+    if arguments.get("is_causal") is not False:  # attention without a causal mask is the chip's
+        note_special(golden.name, *(value for name, value in arguments.items() if name != "attn_mask"))
+    return golden.function(**arguments)
 
 
 def watch() -> None:
     """Let the goldens of these functions note special values."""
-    for name in _FUNCTIONS:
-        if (golden := GOLDENS.get(f"ttnn.{name}")) is not None:  # an older ttnn may lack it
-            GOLDENS[golden.name] = _noting(golden)
+    wrap(_FUNCTIONS, _noting)

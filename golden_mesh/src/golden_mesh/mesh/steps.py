@@ -233,7 +233,8 @@ def _run_per_chip(step: Step, shards: Shards, into) -> None:
 def _stacked(step: Step, shards: Shards, chips: list[int]) -> list | None:
     """Return the inputs of these chips for one call of the golden (registry.py). None: each chip needs a call."""
     golden = step.golden
-    if not golden.at_once or len(chips) == 1 or len(chips) * math.prod(step.outputs[0].shape) > AT_ONCE:
+    takes_chips = golden.stacks or golden.lists
+    if not takes_chips or len(chips) == 1 or len(chips) * math.prod(step.outputs[0].shape) > AT_ONCE:
         return None
     ways: dict[Slot, str | None] = {}
     for name, slot in step.tensors.items():
