@@ -32,7 +32,11 @@ def make() -> Path:
         _remove_stale(parent)
         if (free := shutil.disk_usage(parent).free) < NEEDED_BYTES:
             raise OSError(None, f"{free >> 20} MB left", f"{parent}")
-        directory = _make_locked(parent)
+        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        # The file stays open: closing it releases the lock.
+        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.write(lock, _MARK)  # under the lock: others remove what is marked and not locked
     except OSError as error:
         raise unusable(error) from error
     atexit.register(_remove, directory, os.getpid())
@@ -65,18 +69,6 @@ def shell_safe(directory: Path) -> Path:
         return directory
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     return Path(f"/proc/{os.getpid()}/fd/{handle}")
-
-
-def _make_locked(parent: Path) -> Path:
-    while True:
-        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        # The file stays open: closing it releases the lock.
-        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        os.write(lock, _MARK)
-        if (directory / _LOCK).exists():
-            return directory
-        os.close(lock)  # another process removed the directory before it was locked
 
 
 def _remove_stale(parent: Path) -> None:
