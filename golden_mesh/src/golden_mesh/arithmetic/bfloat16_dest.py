@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from golden_mesh.arithmetic.aligned import GROUP, HALF, PLACES, PLACES_OF_PHASES, TIES_AWAY
 from golden_mesh.arithmetic.engine import BFLOAT16, FLOAT32, SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST, keep
 from golden_mesh.arithmetic.packer import pack
-from golden_mesh.arithmetic.parts import common_shape, constant, constant_of_16, in_parts
+from golden_mesh.arithmetic.parts import common_shape, constant, in_parts
 
 TILE = 32
 AT_ONCE, COLUMNS = 1 << 15, 512  # elements of a result at a time, columns of them: they stay in the processor's cache
@@ -30,7 +30,8 @@ FEW_PRODUCTS = 1 << 20  # elements of one operand times those of the other
 _SMALLEST, _TIES_AWAY = np.float32(2.0**-100), np.float32(TIES_AWAY)  # a power of two below which nothing counts
 _TIES_OF_DEST, _HALF, _STEP = np.float32(1 + 2.0**-12), np.float32(0.5), np.float32(2.0**-PLACES)
 _EXPONENT, _HALF_OF_LAST, _BFLOAT16 = np.int32(0xFF << 23), np.int32(1 << 15), np.int32(-1 << 16)
-_EIGHT, _BYTE, _SIGN, _FRACTION, _POWER = constant(8), *map(constant_of_16, (8, 0x80, 0x7F, 0x7F80))
+_EIGHT = constant(8)
+_BYTE, _SIGN, _FRACTION, _POWER = torch.tensor((8, 0x80, 0x7F, 0x7F80), dtype=torch.int16)  # beside bfloat16's bits
 _ROUNDING = np.float32(1.5 * 2.0 ** (23 - PLACES))  # times a power of two: rounds what is added to it
 
 

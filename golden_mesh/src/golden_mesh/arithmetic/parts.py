@@ -14,11 +14,6 @@ def constant(number: float | int) -> torch.Tensor:
     return torch.tensor(number, dtype=torch.int32 if isinstance(number, int) else torch.float32)
 
 
-def constant_of_16(number: int) -> torch.Tensor:
-    """Return the number as int16, beside the bits of a bfloat16."""
-    return torch.tensor(number, dtype=torch.int16)
-
-
 def common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape that all broadcast to. torch.broadcast_shapes takes longer than a small product."""
     rank = max(map(len, shapes))

@@ -1,6 +1,6 @@
 """Elementwise functions of several tensors without activations, gated units, and two ops of Mamba."""
 
-from functools import partial, wraps
+from functools import partial
 from typing import Callable
 
 import torch
@@ -28,16 +28,6 @@ def _in_float32(function: Callable, *operands: Operand) -> torch.Tensor:
     return as_dest(function(*(wide(x) for x in operands)), widest)
 
 
-def _of_floats(function: Callable) -> Callable:
-    """A golden whose parameters are the operands."""
-
-    @wraps(function)
-    def op(**operands):
-        return _in_float32(function, *operands.values())
-
-    return op
-
-
 def _with_alpha(function: Callable) -> Callable:
     def op(input_tensor_a, input_tensor_b, alpha, dtypes, out):
         return compute(function, input_tensor_a, _times(input_tensor_b, alpha, dtypes), out.dtype, dtypes)
@@ -53,9 +43,9 @@ def _times(x: torch.Tensor, alpha: float, dtypes: dict) -> torch.Tensor:
     return pack(engine.keep(product, engine.BFLOAT16), dtypes["input_tensor_b"])
 
 
-def _atan2(input_tensor_a: torch.Tensor, input_tensor_b: torch.Tensor) -> torch.Tensor:
+def _atan2(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The angle of the smaller times the inverse of the larger, which is 0 for a large number."""
-    a, b = torch.broadcast_tensors(special.flushed(input_tensor_a), special.flushed(input_tensor_b))
+    a, b = torch.broadcast_tensors(special.flushed(a), special.flushed(b))
     beyond = torch.maximum(a.abs(), b.abs()) > 2.0**126
     if beyond.any():
         zero_a, zero_b = a.isfinite() & (a.abs() < b.abs()) & beyond, b.isfinite() & (b.abs() < a.abs()) & beyond
@@ -63,8 +53,8 @@ def _atan2(input_tensor_a: torch.Tensor, input_tensor_b: torch.Tensor) -> torch.
     return torch.atan2(a.double(), b.double()).float()
 
 
-def _snake_beta(input_tensor: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
-    return input_tensor + torch.sin(alpha * input_tensor) ** 2 / beta
+def _snake_beta(x: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
+    return x + torch.sin(alpha * x) ** 2 / beta
 
 
 def _packed(function: Callable, a: torch.Tensor, b: Operand, dtype: ttnn.DataType) -> torch.Tensor:
@@ -97,10 +87,10 @@ def _addcmul(input_a, input_b, input_c, value, out):
 _ROWS = {
     "ttnn.addalpha": _with_alpha(torch.add),
     "ttnn.addcmul": _addcmul,
-    "ttnn.atan2": _of_floats(_atan2),
+    "ttnn.atan2": lambda input_tensor_a, input_tensor_b: _in_float32(_atan2, input_tensor_a, input_tensor_b),
     # the next number of the tensors' dtype from a towards b
     "ttnn.nextafter": lambda input_tensor_a, input_tensor_b: torch.nextafter(input_tensor_a, input_tensor_b),
-    "ttnn.snake_beta": _of_floats(_snake_beta),
+    "ttnn.snake_beta": lambda input_tensor, alpha, beta: _in_float32(_snake_beta, input_tensor, alpha, beta),
     "ttnn.subalpha": _with_alpha(torch.sub),
 }
 golden_table(_ROWS)
