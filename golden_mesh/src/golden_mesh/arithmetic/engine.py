@@ -54,10 +54,6 @@ def keep(x: torch.Tensor, bits: int) -> torch.Tensor:
     return (x.contiguous().view(torch.int32) & _MASKS[FLOAT32 - bits]).view(torch.float32)
 
 
-def _taken_of_a(kernel: Kernel) -> int:
-    return SRC_A_FIRST if kernel.phases == 1 else SRC_A
-
-
 def cut_number(value: float) -> float:
     """A number as a kernel has it beside bfloat16: its first eight bits."""
     return keep(torch.tensor(float(value)), BFLOAT16).item()
@@ -65,16 +61,7 @@ def cut_number(value: float) -> float:
 
 def source_a(x: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:
     """Return the part of `x` in SrcA that the multiplier uses, as float32."""
-    return _cut(x, _taken_of_a(kernel), bits)
-
-
-@in_float32(lambda x, *kernel: x)
-def cut_source_a_(x: torch.Tensor, kernel: Kernel, dtype: torch.dtype) -> torch.Tensor:
-    """Cut float32 x, values of this dtype, in place to the part in SrcA that the multiplier uses. Return x."""
-    taken = _taken_of_a(kernel)
-    if taken < (BFLOAT16 if dtype == torch.bfloat16 else FLOAT32):
-        x.view(torch.int32).bitwise_and_(_MASKS[FLOAT32 - taken])
-    return x
+    return _cut(x, SRC_A_FIRST if kernel.phases == 1 else SRC_A, bits)
 
 
 def source_b(x: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:

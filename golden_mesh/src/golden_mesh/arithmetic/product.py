@@ -224,13 +224,14 @@ def _strip(rows: torch.Tensor, weight: torch.Tensor | BlockFloats, kernel: Kerne
     inner, columns = weight.shape[-2:]
     place = torch.zeros(min(step, inner), columns + -columns % COLUMNS)
     total = torch.zeros(len(rows), place.shape[1])
+    bits = engine.BFLOAT16 if weight.dtype == torch.bfloat16 else engine.FLOAT32
     for first in range(0, inner, step):
         part = place[: inner - first]
         if isinstance(weight, BlockFloats):
             weight.widen(slice(first, first + step), part)
         else:
             part[:, :columns] = weight[first : first + step]
-        total.addmm_(rows[:, first : first + step], engine.cut_source_a_(part, kernel, weight.dtype))
+        total.addmm_(rows[:, first : first + step], engine.source_a(part, kernel, bits))
     return weight.in_order(total) if isinstance(weight, BlockFloats) else total[:, :columns]
 
 
