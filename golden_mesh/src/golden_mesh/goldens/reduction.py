@@ -239,27 +239,10 @@ def topk(input_tensor, k, dim, largest, indices_tensor, stable, dtypes):
         meet("infinity in a block float's padding", "ttnn.topk", f"{dtype.name} {list(input_tensor.shape)}")
     if not stable:
         values, indices = torch.topk(input_tensor, k, dim, largest, True)
-    elif largest and _have_keys(input_tensor, dim):
-        indices = _keys(input_tensor).topk(k).indices
-        values = input_tensor.gather(dim, indices)
     else:
         ordered = torch.sort(input_tensor, dim=dim, descending=largest, stable=True)
         values, indices = (x.narrow(dim, 0, k) for x in ordered)
     return values, indices if indices_tensor is None else indices_tensor.gather(dim, indices)
-
-
-def _have_keys(x: torch.Tensor, dim: int) -> bool:
-    """Whether rows of x have keys of 32 bits. A sort of whole rows takes three times as long."""
-    in_rows = dim in (-1, x.dim() - 1) and x.shape[-1] <= 1 << 16
-    return in_rows and x.dtype == torch.bfloat16 and not math.isnan(x.sum())
-
-
-def _keys(x: torch.Tensor) -> torch.Tensor:
-    """Return int32 in the order of the values of bfloat16 rows. Of equal values the first has the largest key."""
-    bits = (x + 0).view(torch.int16).int()  # zeros have no sign
-    width = x.shape[-1]
-    ordered = torch.where(bits < 0, -(1 << 15) - bits, bits) << 16
-    return ordered | torch.arange(width - 1, -1, -1, dtype=torch.int32)
 
 
 @golden("ttnn.experimental.topk_router_gpt")
