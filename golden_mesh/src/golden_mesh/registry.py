@@ -27,7 +27,7 @@ Chips of different values may be computed in one call (`stacks`, `lists`): small
 
 import inspect
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, wraps
+from functools import cached_property, wraps
 from typing import Callable, Collection, Iterable, NamedTuple
 
 from golden_mesh.signatures import Parameter, default_of, fits, is_default, overloads, parameters_of
@@ -205,4 +205,5 @@ def golden_table(rows: dict[str, Callable], **fields) -> None:
 def wrap(names: Iterable[str], function: Callable) -> None:
     """Put function(golden, **arguments) in place of the goldens of ttnn.`name`. An older ttnn may lack some."""
     for golden in filter(None, (GOLDENS.get(f"ttnn.{name}") for name in names)):
-        GOLDENS[golden.name] = replace(golden, function=wraps(golden.function)(partial(function, golden)))
+        instead = lambda golden=golden, **arguments: function(golden, **arguments)
+        GOLDENS[golden.name] = replace(golden, function=wraps(golden.function)(instead))
