@@ -33,19 +33,11 @@ def handles(name: str) -> Callable:
 
 
 def shard_values(host: ttnn.Tensor) -> list[torch.Tensor]:
-    """Return the torch value of each shard of a host tensor, in mesh order. Replicas are one torch tensor."""
-    shards = ttnn.get_device_tensors(host)
-    topology = host.tensor_topology()
-    placements = list(topology.placements())
-    extents = list(topology.distribution_shape())
-    values: dict[tuple, torch.Tensor] = {}
+    """Return the torch value of each shard of a host tensor, in mesh order. Replicas have one buffer and one value."""
+    values: dict[int, torch.Tensor] = {}  # by the buffer's address
     result = []
-    for index, shard in enumerate(shards):
-        key, rest = [], index
-        for placement, extent in zip(reversed(placements), reversed(extents)):
-            rest, at = divmod(rest, extent)
-            key.append(None if isinstance(placement, ttnn.PlacementReplicate) else at)
-        key = tuple(key)
+    for shard in ttnn.get_device_tensors(host):
+        key = bytes_of(shard).data_ptr()
         if key not in values:
             held = shard.to_torch()
             # a block float's values are rounded already, by blocks of the tensor's own tile
