@@ -1,11 +1,7 @@
 """The steps of flash attention that prefill and decode share.
 
-Keys come in chunks. For each chunk a core computes:
-
-- The scores.
-- The weights, relative to the largest score so far.
-- The sum of the weights.
-- The product of the weights with the values.
+Keys come in chunks. For each chunk a core computes the scores, the weights relative to the largest score so far, the
+sum of the weights, and the product of the weights with the values.
 
 The earlier sums and products are multiplied by exp(old largest - new largest). The scale of the scores is
 applied inside exp. It therefore scales an additive mask too.
@@ -99,12 +95,8 @@ def times(values: torch.Tensor, factor: torch.Tensor, kernel: Kernel) -> torch.T
 def with_sink(result, total, largest, sink, weight, scale: float, kernel: Kernel, approximate: bool):
     """Return (weights @ v, sums of weights) with a further score for each head: the sink, which has no value.
 
-    Shapes:
-
-    - result is [..., rows, dim].
-    - total, largest and sink are [..., rows or 1, 1].
-
-    The scale multiplies the sink too. weight: its weight, of the sink and the largest score.
+    result is [..., rows, dim]; total, largest and sink are [..., rows or 1, 1]. The scale multiplies the sink too.
+    weight: its weight, of the sink and the largest score.
     """
     new = torch.maximum(largest, engine.keep(sink, engine.BFLOAT16))
     factor = correction(largest, new, scale, kernel, approximate)

@@ -5,10 +5,8 @@ from pkgutil import walk_packages
 
 from golden_mesh.goldens.nan_signs import read_signs
 from golden_mesh.hazards.values import watch
-from golden_mesh.registry import GOLDENS
 
 for _module in walk_packages(__path__, f"{__name__}."):
     import_module(_module.name)
 watch()
 read_signs()
-COUNT = len(GOLDENS)

@@ -130,8 +130,7 @@ def _of_truth(function: Callable) -> Callable:
     return lambda a, b: function(_is_true(a), _is_true(b))
 
 
-_TRUTH = functions(torch, "logical_and logical_or logical_xor")
-LOGICAL = {name: _of_truth(function) for name, function in _TRUTH.items()}
+LOGICAL = {name: _of_truth(f) for name, f in functions(torch, "logical_and logical_or logical_xor").items()}
 xlogy = in_double(torch.xlogy)
 
 

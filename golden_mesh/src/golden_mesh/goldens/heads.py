@@ -102,11 +102,7 @@ for _op in (
 def split_query_key_value_and_split_heads(
     input_tensor, kv_input_tensor, num_heads, num_kv_heads, transpose_key, configs
 ):
-    """Split a QKV projection [B, S, (heads + 2 kv heads) * dim].
-
-    - q is [B, heads, S, dim].
-    - k is [B, kv heads, S, dim], or transposed [B, kv heads, dim, S].
-    - v is [B, kv heads, S, dim].
+    """Split a QKV projection [B, S, (heads + 2 kv heads) * dim] into q, k and v as nlp_create_qkv_heads does.
 
     With kv_input_tensor, input_tensor holds q, and kv_input_tensor holds k and v. In a sharded input each kv head
     has its queries, its key and its value side by side.

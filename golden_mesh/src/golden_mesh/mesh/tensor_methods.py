@@ -84,11 +84,7 @@ def _deallocate(real, self, force=False):
 
 
 def _init(real, self, *args, **kwargs):
-    """Stand in for the constructor of ttnn.Tensor.
-
-    With a device among the arguments the library makes the tensor. Its values come from a tensor made without
-    a device.
-    """
+    """With a device among the arguments the library makes the tensor. Its values are those of a tensor without one."""
     given = (*args, *kwargs.values())
     meshes.check_all_open(given)
     if not any(isinstance(value, ttnn.MeshDevice) for value in given):
