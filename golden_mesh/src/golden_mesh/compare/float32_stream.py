@@ -32,11 +32,9 @@ class Stream(GoldenMemory):
     def take_all(self, other: GoldenMemory) -> None:
         """Share all values of the other memory."""
         for key, region in other._regions.items():
-            mine = self._regions[key]
-            for address, entry in region.entries.items():
-                copy = Entry(None, entry.size, entry.unknown, entry.padding)
+            for address, entry in region.items():
+                copy = self._regions[key][address] = Entry(None, entry.size, entry.unknown, entry.padding)
                 self._hold(copy, entry.value)
-                mine.insert(address, copy)
 
     def clear(self) -> None:
         self.forget_devices([device for device, _ in self._regions])

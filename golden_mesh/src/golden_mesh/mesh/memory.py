@@ -14,7 +14,6 @@ in the elements that were never written, and the tensor is known again when none
 writing a NaN counts as writing nothing.
 """
 
-from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
@@ -75,38 +74,13 @@ class Entry:
     storage: int | None = None  # of the value, as `_holders` counts it
 
 
-class Region:
-    """The entries of one chip and buffer type, with their extents."""
-
-    def __init__(self):
-        self.entries: dict[int, Entry] = {}
-        self.addresses: list[int] = []  # sorted keys of entries
-
-    def overlapping(self, address: int, size: int) -> list[int]:
-        """Addresses of the entries that share a byte with [address, address + size)."""
-        first = bisect_left(self.addresses, address)
-        found = []
-        if first and self.addresses[first - 1] + self.entries[self.addresses[first - 1]].size > address:
-            found.append(self.addresses[first - 1])
-        for at in self.addresses[first:]:
-            if at >= address + size:
-                break
-            found.append(at)
-        return found
-
-    def insert(self, address: int, entry: Entry) -> None:
-        self.entries[address] = entry
-        insort(self.addresses, address)
-
-    def remove(self, address: int) -> Entry:
-        del self.addresses[bisect_left(self.addresses, address)]
-        return self.entries.pop(address)
+Region = dict[int, Entry]  # the entries of one chip and buffer type, by address
 
 
 class GoldenMemory:
     def __init__(self):
         # By device and the identity of the buffer type: an enum's own hash takes longer than the rest of a look-up.
-        self._regions: dict[tuple[int, int], Region] = defaultdict(Region)
+        self._regions: dict[tuple[int, int], Region] = defaultdict(dict)
         self._holders: dict[int, int] = defaultdict(int)  # torch storage -> number of entries with a value in it
 
     def forget(self, slot: Slot, why: str = NEVER_WRITTEN) -> None:
@@ -122,12 +96,12 @@ class GoldenMemory:
         kind = identity(slot.buffer_type)
         for device, value in zip(slot.devices, values, strict=True):
             region = self._regions[device, kind]
-            entry = region.entries.get(slot.address)
+            entry = region.get(slot.address)
             if entry is None or entry.size != slot.size:  # else no other entry can overlap
-                for address in region.overlapping(slot.address, slot.size):
-                    self._release(region.remove(address))
-                entry = Entry(None, slot.size, unknown)
-                region.insert(slot.address, entry)
+                end = slot.address + slot.size
+                for address in [at for at, other in region.items() if at < end and slot.address < at + other.size]:
+                    self._release(region.pop(address))
+                entry = region[slot.address] = Entry(None, slot.size, unknown)
             entry.unknown, entry.padding = unknown, padding
             self._hold(entry, value)
 
@@ -209,7 +183,7 @@ class GoldenMemory:
         return entry
 
     def _held(self, device: int, slot: Slot) -> Entry:
-        entry = self._regions[device, identity(slot.buffer_type)].entries.get(slot.address)
+        entry = self._regions[device, identity(slot.buffer_type)].get(slot.address)
         if entry is None:
             raise GoldenError(f"chip {device} has no value for {slot}: it was overwritten after it was made")
         return entry
@@ -238,18 +212,18 @@ class GoldenMemory:
         """Forget the slot's values: its buffer was deallocated."""
         for device in slot.devices:
             region = self._regions[device, identity(slot.buffer_type)]
-            if slot.address in region.entries:
-                self._release(region.remove(slot.address))
+            if slot.address in region:
+                self._release(region.pop(slot.address))
 
     def forget_devices(self, devices: list[int]) -> None:
         """Forget everything on these chips: their mesh was closed."""
         for key in [key for key in self._regions if key[0] in devices]:
-            for entry in self._regions.pop(key).entries.values():
+            for entry in self._regions.pop(key).values():
                 self._release(entry)
 
     def host_bytes(self) -> int:
         """Bytes of host memory that the values take, each storage counted once."""
-        entries = (entry for region in self._regions.values() for entry in region.entries.values())
+        entries = (entry for region in self._regions.values() for entry in region.values())
         values = (entry.value for entry in entries if entry.value is not None)
         return sum({_storage(value): value.untyped_storage().nbytes() for value in values}.values())
 
