@@ -42,13 +42,13 @@ def tensors_in(value: Any) -> list[ttnn.Tensor]:
     return found
 
 
+# Types that hold no tensors.
 PLAIN = frozenset({type(None), bool, int, float, str, ttnn.MemoryConfig, ttnn.DataType, ttnn.Layout})
-_without_tensors = set(PLAIN)  # types that hold no tensors, as far as they were met
 
 
 def _collect(values: Iterable, found: list[ttnn.Tensor]) -> None:
     for value in values:
-        if type(value) in _without_tensors:
+        if type(value) in PLAIN:
             continue
         if isinstance(value, _TENSOR):
             found.append(value)
@@ -58,8 +58,6 @@ def _collect(values: Iterable, found: list[ttnn.Tensor]) -> None:
             _collect(value.values(), found)
         elif isinstance(value, _COMPLEX):
             found += (value.real, value.imag)
-        else:
-            _without_tensors.add(type(value))
 
 
 def substitute(value: Any, kind: type, replace: Callable) -> Any:

@@ -17,7 +17,6 @@ from golden_mesh.hazards import checks as hazard_checks
 from golden_mesh.mesh import buffers, meshes
 from golden_mesh.mesh.arguments import (
     ON_HOST,
-    PLAIN,
     host_tensor_refused,
     on_device,
     refuse_fields,
@@ -207,10 +206,7 @@ def call(operation, *args, **kwargs):
         arguments["chip"] = chip
     if golden.view and _place(written[0]) == _place(next(iter(slots.values()))):
         return result  # the input's memory under another shape: nothing was computed
-    arguments = {
-        name: value if type(value) in PLAIN else substitute(value, ttnn.Tensor, slot)
-        for name, value in arguments.items()
-    }
+    arguments = substitute(arguments, ttnn.Tensor, slot)
     step = Step(golden, arguments, tuple(read), written, given.get("cluster_axis"))
     if traces.capturing:
         known = {_place(s) for s in slots.values()}

@@ -60,24 +60,10 @@ class Step:
         others = [slot for name, slot in self.tensors.items() if name not in self.golden.codes]
         return frozenset(self.tensors[name] for name in self.golden.codes if name in self.tensors).difference(others)
 
-    @cached_property
-    def _places(self) -> list[tuple[str, int]] | None:
-        """Names of the tensors, each with the index of its input. None: a list or dict of the arguments has some."""
-        nested: list[Slot] = []
-        for value in self.arguments.values():
-            if type(value) in (list, tuple, dict) and value:
-                substitute(value, Slot, nested.append)
-        return None if nested else [(name, self.inputs.index(slot)) for name, slot in self.tensors.items()]
-
     def call(self, values: list, extras: dict) -> object:
         """Call the golden function with `values` in place of `inputs`."""
-        if self._places is None:
-            arguments = substitute(self.arguments, Slot, dict(zip(self.inputs, values)).get)
-            return self.golden.function(**arguments, **extras)
-        arguments = self.arguments | extras
-        for name, i in self._places:
-            arguments[name] = values[i]
-        return self.golden.function(**arguments)
+        arguments = substitute(self.arguments, Slot, dict(zip(self.inputs, values)).get)
+        return self.golden.function(**arguments, **extras)
 
     @property
     def writes(self) -> tuple[Slot, ...]:
