@@ -14,7 +14,8 @@ from golden_mesh import sections, switches
 from golden_mesh.errors import GoldenError, GoldenMeshError, MissingGolden, TraceError
 from golden_mesh.hazards import HazardError, HazardWarning
 from golden_mesh.registry import collective, golden
-from golden_mesh.start.overlay import ttnn_package
+from golden_mesh.start import scratch
+from golden_mesh.start.overlay import make_environment, ttnn_package
 from golden_mesh.start.systems import SYSTEMS
 from golden_mesh.versions import check_version
 
@@ -88,9 +89,6 @@ def _keep_freed_memory() -> None:
 
 def _prepare(system: str) -> Path:
     """Make this process's directory and set the environment of the libraries. Returns the directory."""
-    from golden_mesh.start import scratch
-    from golden_mesh.start.overlay import make_environment
-
     inherited = os.path.dirname(os.environ.get("TT_METAL_RUNTIME_ROOT", ""))  # of a golden mesh that started this one
     directory = scratch.make()
     here = scratch.shell_safe(directory)

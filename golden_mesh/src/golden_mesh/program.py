@@ -21,15 +21,11 @@ def lines(count: int) -> list[tuple[str, int]]:
     """File and number of the lines of the program that are running, the innermost first."""
     frame, found = sys._getframe(1), []
     while frame is not None and len(found) < count:
-        if _is_the_programs(frame.f_code.co_filename):
-            found.append((frame.f_code.co_filename, frame.f_lineno))
+        file = frame.f_code.co_filename
+        if not file.startswith(_LIBRARIES):
+            found.append((file, frame.f_lineno))
         frame = frame.f_back
     return found
-
-
-@functools.cache
-def _is_the_programs(file: str) -> bool:
-    return not file.startswith(_LIBRARIES)
 
 
 def aligned(table: list[tuple[str, ...]]) -> list[str]:

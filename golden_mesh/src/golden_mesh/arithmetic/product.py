@@ -64,7 +64,7 @@ def product(
         return torch.zeros(*common_shape(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     if not kernel.in_l1 and kernel.spills is None:
         block = a.shape[-1]  # more tiles than there are
-    block = block or _default_block(a.shape[-1])
+    block = block or (2 if -(-a.shape[-1] // TILE) % 2 == 0 else 1)
     result = _product(a, b, kernel, bits, block, biased)
     if is_plain() or math.isfinite(result.sum()):
         return result
@@ -319,8 +319,3 @@ def _halves(x: torch.Tensor, dim: int, bits: int, both: bool) -> list[tuple[torc
     first = engine.keep(x, bits)
     parts = (first, x.sub_(first)) if both else (first,)
     return [part.unsafe_split(FACE, dim) for part in parts]  # split takes twice as long
-
-
-def _default_block(inner: int) -> int:
-    """Tiles of the inner dim that ttnn's own program configs sum at a time."""
-    return 2 if -(-inner // TILE) % 2 == 0 else 1

@@ -51,10 +51,6 @@ def activated(result: torch.Tensor, activation, kernel: Kernel) -> torch.Tensor:
     return activate(result if kernel.wide else result.bfloat16(), activation)
 
 
-def _in_dram(config) -> bool:
-    return config.buffer_type == ttnn.BufferType.DRAM and not config.is_sharded()
-
-
 def _adds_in_dest(bias, b, program_config, core_grid, configs) -> bool:
     """Whether the product's kernel adds the bias. Else ttnn.add does, to the packed product."""
     if bias.dim() > 1 and bias.shape[-2] > ttnn.TILE_SIZE or bias.shape[-1] != b.shape[-1]:
@@ -64,7 +60,8 @@ def _adds_in_dest(bias, b, program_config, core_grid, configs) -> bool:
     if program_config is not None or core_grid is not None or not configs:
         return True
     a, b, out = (configs[name] for name in ("input_tensor_a", "input_tensor_b", "out"))
-    return out.buffer_type == ttnn.BufferType.DRAM and (a.is_sharded() or all(map(_in_dram, (a, b, out))))
+    in_dram = all(each.buffer_type == ttnn.BufferType.DRAM and not each.is_sharded() for each in (a, b, out))
+    return in_dram or (out.buffer_type == ttnn.BufferType.DRAM and a.is_sharded())
 
 
 def _block(a, b, kernel: Kernel, formats, configs, chip, program_config=None, core_grid=None) -> int | None:

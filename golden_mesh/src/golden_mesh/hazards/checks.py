@@ -84,8 +84,7 @@ def _composite(given: Arguments) -> bool:
     dim = given.get("dim")
     if tensor is None or not isinstance(dim, int):
         return False
-    padded = tensor.shape[dim] != tensor.padded_shape[dim]
-    return tensor.layout == ttnn.ROW_MAJOR_LAYOUT or padded
+    return _in_rows(tensor) or tensor.shape[dim] != tensor.padded_shape[dim]
 
 
 def _outer_dims(op: str, given: Arguments) -> None:

@@ -75,16 +75,12 @@ class Adversary:
 
     # ---- queues
 
-    def begin(self, queue: Queue) -> int:
-        """The number of the queue's next call. What the program has waited for is over."""
-        clock = self.clocks[queue]
-        clock |= self.host
-        clock[queue] += 1
-        return clock[queue]
-
     def access(self, what: str, queue: Queue, reads: Iterator[Slot], writes: Iterator[Slot]) -> Access:
         """Name the call if another queue may still write what it reads, or use what it writes."""
-        access, clock = Access(queue, self.begin(queue), what), self.clocks[queue]
+        clock = self.clocks[queue]
+        clock |= self.host  # what the program has waited for is over
+        clock[queue] += 1
+        access = Access(queue, clock[queue], what)
         for slot, at in ((slot, at) for slot in reads for at in _places(slot)):
             self._over(clock, self.written.get(at), what, "reads", slot, "writes")
             self.read[at][queue] = access

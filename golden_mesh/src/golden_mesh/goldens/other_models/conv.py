@@ -58,11 +58,6 @@ def dense(weight: torch.Tensor, groups: int) -> torch.Tensor:
     return torch.cat([F.pad(part, edge) for part, edge in zip(weight.chunk(groups), edges)])
 
 
-def _prepared(weight: torch.Tensor, groups: int, dtype: ttnn.DataType) -> torch.Tensor:
-    """[out, in / groups, kh, kw] -> [kh * kw * in, out], rounded as `dtype` holds it."""
-    return round_to(dense(weight.float(), groups).permute(2, 3, 1, 0).flatten(0, 2), dtype)
-
-
 def _by_group(prepared: torch.Tensor, kernel_size, inputs: int, groups: int) -> torch.Tensor:
     """[kh * kw * in, out] -> [groups, kh * kw * in / groups, out / groups], without the zeros."""
     taps = prepared.view(kernel_size[0] * kernel_size[1], inputs, -1)
@@ -140,7 +135,8 @@ def _weight(
         weight = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
         weight = weight.flip(2, 3) if mirror else weight
     if weight.shape[:2] == shape[:2] and weight[0, 0].numel() == height * width:
-        return _prepared(weight.reshape(shape), groups, _weights_dtype(conv_config, dtype))
+        prepared = dense(weight.reshape(shape).float(), groups).permute(2, 3, 1, 0).flatten(0, 2)
+        return round_to(prepared, _weights_dtype(conv_config, dtype))
     rows = height * width * inputs * groups
     if weight.shape[-2] < rows or weight.shape[-1] < outputs:
         raise GoldenError(f"weight {list(weight.shape)}: neither {list(shape)} nor prepared for it")
