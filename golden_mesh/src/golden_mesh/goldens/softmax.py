@@ -6,6 +6,7 @@ cut to bfloat16. A mask is [B, 1, 1, W]: the first row of a tile is for all rows
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -13,8 +14,7 @@ import ttnn
 
 from golden_mesh.arithmetic import engine, flash, special
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.packer import pack
-from golden_mesh.arithmetic.parts import WHOLE, in_parts
+from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.product import TILE, multiply, sums_of_columns, sums_of_rows
 from golden_mesh.errors import GoldenError
 from golden_mesh.registry import golden
@@ -40,20 +40,13 @@ class _Between(NamedTuple):
         return cls(engine.BFLOAT16 if narrow else engine.FLOAT32, narrow and config is None)
 
 
-def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, between: _Between, dtype=None) -> torch.Tensor:
-    """exp(x) / sum(exp(x)) of float x, packed if dtype is bfloat16. If it is not stable, the maximum is not subtracted,
-    and exp can overflow.
+def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, between: _Between) -> torch.Tensor:
+    """exp(x) / sum(exp(x)) of float x. If it is not stable, the maximum is not subtracted, and exp can overflow.
 
     Also a float32 tensor is unpacked to eleven bits: a value of 30 has an error of 1/64, its exp of 1.6 %.
     """
-
-    large = x.numel() > WHOLE  # packed a part at a time. Else with all results, which looks for NaN once
-
-    def function(x: torch.Tensor) -> torch.Tensor:
-        weights = _weights(x, dim, kernel, stable, between)
-        return pack(weights, dtype) if dtype == ttnn.bfloat16 and large else weights
-
-    return in_parts(function, x, rows=True) if dim in (-1, x.dim() - 1) else function(x)
+    weights = partial(_weights, dim=dim, kernel=kernel, stable=stable, between=between)
+    return in_parts(weights, x, rows=True) if dim in (-1, x.dim() - 1) else weights(x)
 
 
 def _weights(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, between: _Between) -> torch.Tensor:
@@ -82,13 +75,13 @@ def _sum(weights: torch.Tensor, dim: int, kernel: Kernel) -> torch.Tensor:
 
 
 @golden("ttnn.softmax")
-def softmax(input_tensor, dim=-1, numeric_stable=True, compute_kernel_config=None, out=None):
+def softmax(input_tensor, dim=-1, numeric_stable=True, compute_kernel_config=None):
     """Over the last of up to four dims. The kernel of others has an exact exp and always subtracts the maximum."""
     kernel, between = _kernel(compute_kernel_config, input_tensor), _Between.of(compute_kernel_config, input_tensor)
     if dim not in (-1, input_tensor.dim() - 1) or input_tensor.dim() > 4:
         kernel, numeric_stable = replace(kernel, approximate=False), True
         between = between._replace(packs=False)
-    return _normalized(input_tensor, dim, kernel, numeric_stable, between, out and out.dtype)
+    return _normalized(input_tensor, dim, kernel, numeric_stable, between)
 
 
 @golden("ttnn.softmax_in_place", writes="input_tensor")
