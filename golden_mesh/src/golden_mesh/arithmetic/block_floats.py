@@ -93,11 +93,5 @@ class BlockFloats:
     def numel(self) -> int:
         return self.codes.numel()
 
-    def data_ptr(self) -> int:
-        return self.codes.data_ptr()
-
-    def stride(self) -> tuple[int, ...]:
-        return self.codes.stride()
-
     def untyped_storage(self) -> torch.UntypedStorage:
         return self.codes.untyped_storage()
