@@ -3,7 +3,6 @@
 import pytest
 
 from models.demos.qwen25_7b.config import BFP8, DecoderConfig
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from tests.families import cut
 
 USERS = 32
@@ -17,8 +16,8 @@ def without_values(host_alone):
 
 
 @pytest.fixture(scope="session")
-def config(size) -> DecoderConfig:
-    return DecoderConfig.from_json(SMALL_CHECKPOINT / "config.json") if size == "tiny" else cut("7B")
+def config(size, checkpoint) -> DecoderConfig:
+    return checkpoint.config if size == "tiny" else cut("7B")
 
 
 @pytest.fixture(scope="session")

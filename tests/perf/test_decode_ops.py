@@ -11,12 +11,10 @@ from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.plans.blocks import attention_tables, equal_shares
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.sampler import topk_columns
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.perf.conftest import USERS
 
 pytestmark = pytest.mark.usefixtures("without_values")
@@ -93,8 +91,8 @@ def test_a_traced_step_is_one_call_and_128_bytes(mesh_device, config, queues):
     assert replica.queues.transfers == {"reads": 1, "bytes read": 128}
 
 
-def test_each_further_token_is_one_more_cache_update_in_every_layer(mesh_device):
-    config = replace(Checkpoint.open(SMALL_CHECKPOINT).config, num_hidden_layers=1)
+def test_each_further_token_is_one_more_cache_update_in_every_layer(mesh_device, checkpoint):
+    config = replace(checkpoint.config, num_hidden_layers=1)
     plain, verifying = (capture_step(mesh_device, config, BFP8, 2, tokens) for tokens in (1, 3))
     updates = [sum("UpdateCache" in op.name for op in step.layer) for step in (plain, verifying)]
     assert updates[1] == 3 * updates[0] and len(verifying.layer) - len(plain.layer) == updates[1] - updates[0]
@@ -106,11 +104,11 @@ def test_each_further_token_is_one_more_cache_update_in_every_layer(mesh_device)
 
 
 @pytest.mark.chips(4, 8)
-def test_a_grouped_step_reads_each_cache_once(mesh_device):
+def test_a_grouped_step_reads_each_cache_once(mesh_device, checkpoint):
     """On chips with one KV head of the small checkpoint's four. It gathers the queries of the slots, which is one
     operation more.
     """
-    config = replace(Checkpoint.open(SMALL_CHECKPOINT).config, num_hidden_layers=1)
+    config = replace(checkpoint.config, num_hidden_layers=1)
     lent, grouped = (capture_step(mesh_device, config, BFP8, 2, tokens).layer for tokens in (3, 4))
     updates = [sum("UpdateCache" in op.name for op in layer) for layer in (lent, grouped)]
     assert len(grouped) - updates[1] == len(lent) - updates[0] + 1

@@ -10,9 +10,7 @@ from qwen25_7b_lab.prices.prices import cells, total
 import golden_mesh
 from golden_mesh import sections
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import chip_of, links_between
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 USERS, POSITION = 32, 1024
 
@@ -31,10 +29,10 @@ def recorder(monkeypatch, pytestconfig):
     sections.times.clear()
 
 
-def test_a_layer_has_the_prices_of_perf_model(mesh_device, host_alone, recorder):
+def test_a_layer_has_the_prices_of_perf_model(mesh_device, checkpoint, host_alone, recorder):
     from qwen25_7b_lab.prices.program import section
 
-    config = replace(Checkpoint.open(SMALL_CHECKPOINT).config, num_hidden_layers=1)
+    config = replace(checkpoint.config, num_hidden_layers=1)
     links, chip = links_between(mesh_device), chip_of(mesh_device)
     with host_alone():
         with one_layer_of_each_kind(mesh_device, config, BFP8, USERS, CONTEXT) as replica:

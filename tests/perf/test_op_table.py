@@ -22,9 +22,7 @@ from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import chip_of, row_topology
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.perf.conftest import USERS
 
 pytestmark = pytest.mark.usefixtures("without_values")
@@ -171,9 +169,8 @@ def recipe(request):
 
 
 @pytest.fixture(scope="module")
-def layer(mesh_device, recipe) -> tuple[Op, ...]:
-    config = Checkpoint.open(SMALL_CHECKPOINT).config
-    ((_, step),) = capture_prefill(mesh_device, config, recipe, tokens=64)
+def layer(mesh_device, recipe, checkpoint) -> tuple[Op, ...]:
+    ((_, step),) = capture_prefill(mesh_device, checkpoint.config, recipe, tokens=64)
     return step.layer
 
 

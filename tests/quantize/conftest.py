@@ -6,8 +6,6 @@ import pytest
 from qwen25_7b_lab.quantize.quantizer import quantize
 
 from models.demos.qwen25_7b.config import PERFORMANCE
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.generation import training_chats
 
 TOKENS = 1024
@@ -21,8 +19,8 @@ def calibration(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def quantized(tmp_path_factory, calibration) -> Path:
+def quantized(tmp_path_factory, checkpoint, calibration) -> Path:
     """The directory that the tool wrote."""
     out = tmp_path_factory.mktemp("quantized") / "model"
-    quantize(Checkpoint.open(SMALL_CHECKPOINT), calibration, out, PERFORMANCE, TOKENS)
+    quantize(checkpoint, calibration, out, PERFORMANCE, TOKENS)
     return out

@@ -32,31 +32,26 @@ def hugging_faces(directory):
 
 
 @pytest.fixture(scope="module")
-def source() -> Checkpoint:
-    return Checkpoint.open(SMALL_CHECKPOINT)
-
-
-@pytest.fixture(scope="module")
 def ids():
     """Of chats that are not the calibration's."""
     tokenizer = ChatTokenizer(SMALL_CHECKPOINT, instruct=False).hf
     return torch.tensor(tokenizer.encode(training_chats(1))[:TOKENS]).view(2, -1)
 
 
-def test_quantized_values_fit_their_formats_and_other_tensors_are_unchanged(quantized):
-    before, after = Checkpoint.open(SMALL_CHECKPOINT), Checkpoint.open(quantized)
-    for name in tensor_shapes(before.config):
+def test_quantized_values_fit_their_formats_and_other_tensors_are_unchanged(checkpoint, quantized):
+    after = Checkpoint.open(quantized)
+    for name in tensor_shapes(checkpoint.config):
         format = next((format for end, format in FORMATS.items() if name.endswith(end)), None)
         tensor = after.tensor(name)
         if format is None:
-            assert tensor.equal(before.tensor(name)), name
+            assert tensor.equal(checkpoint.tensor(name)), name
         else:
             held = tensor.t().float().contiguous()
-            assert rounded(held, format).equal(held) and not tensor.equal(before.tensor(name)), name
+            assert rounded(held, format).equal(held) and not tensor.equal(checkpoint.tensor(name)), name
 
 
-def test_config_and_tokenizer_are_copied(quantized):
-    assert Checkpoint.open(quantized).config == Checkpoint.open(SMALL_CHECKPOINT).config
+def test_config_and_tokenizer_are_copied(checkpoint, quantized):
+    assert Checkpoint.open(quantized).config == checkpoint.config
     assert (quantized / "generation_config.json").read_text() == (
         SMALL_CHECKPOINT / "generation_config.json"
     ).read_text()
@@ -66,9 +61,9 @@ def test_config_and_tokenizer_are_copied(quantized):
 
 
 @pytest.mark.parametrize("name", ["gate_proj.bias", "down_proj.bias", "norm.weight"])
-def test_a_tensor_of_the_mlp_that_is_not_read_is_refused(source, calibration, tmp_path, name):
+def test_a_tensor_of_the_mlp_that_is_not_read_is_refused(checkpoint, calibration, tmp_path, name):
     """Its columns would be the old order's."""
-    other = replace(source, headers={**source.headers, f"model.layers.1.mlp.{name}": None})
+    other = replace(checkpoint, headers={**checkpoint.headers, f"model.layers.1.mlp.{name}": None})
     with pytest.raises(UserError, match=f"does not read model.layers.1.mlp.{name}"):
         quantize(other, calibration, tmp_path / "out", PERFORMANCE, TOKENS)
     assert not (tmp_path / "out").exists()
@@ -112,7 +107,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("files", (3, 4))
 def test_a_killed_run_resumes_and_writes_the_same_bytes(
-    source, quantized, calibration, tmp_path, monkeypatch, capsys, files
+    checkpoint, quantized, calibration, tmp_path, monkeypatch, capsys, files
 ):
     """The run is killed after `files` files: between a layer and its output streams, and after both."""
     out = tmp_path / "model"
@@ -127,11 +122,11 @@ def test_a_killed_run_resumes_and_writes_the_same_bytes(
 
     monkeypatch.setattr(output, "save_file", save_until_killed)
     with pytest.raises(Killed):
-        quantize(source, calibration, out, PERFORMANCE, TOKENS)
+        quantize(checkpoint, calibration, out, PERFORMANCE, TOKENS)
     monkeypatch.undo()
     with pytest.raises(UserError):
         Checkpoint.open(out)  # a loader refuses the unfinished model
-    quantize(source, calibration, out, PERFORMANCE, TOKENS)
+    quantize(checkpoint, calibration, out, PERFORMANCE, TOKENS)
     said = f"{files // 2} of 4 layers are done" if files // 2 else ""
     assert said in capsys.readouterr().out, "what was done is done again"
     same, other, missing = filecmp.cmpfiles(
@@ -140,16 +135,16 @@ def test_a_killed_run_resumes_and_writes_the_same_bytes(
     assert not other and not missing and len(same) >= 9
 
 
-def test_each_layer_has_its_own_formats(source, calibration, tmp_path):
+def test_each_layer_has_its_own_formats(checkpoint, calibration, tmp_path):
     """Layer 2 has gate and up in 8 bits and down in 4. The other layers are the other way round."""
     four, eight = PERFORMANCE.mlp_in, PERFORMANCE.mlp_out
     other = replace(PERFORMANCE, mlp_in=eight, mlp_out=four)
     recipe = replace(PERFORMANCE, different=((2, other),))
-    quantize(source, calibration, tmp_path / "model", recipe, 512)
-    checkpoint = Checkpoint.open(tmp_path / "model")
+    quantize(checkpoint, calibration, tmp_path / "model", recipe, 512)
+    quantized = Checkpoint.open(tmp_path / "model")
     for layer in (1, 2):
         for name in ("gate", "up", "down"):
-            weight = checkpoint.tensor(f"model.layers.{layer}.mlp.{name}_proj.weight")
+            weight = quantized.tensor(f"model.layers.{layer}.mlp.{name}_proj.weight")
             held = weight.t().float().contiguous()
             assert rounded(held, "bfloat8_b").equal(held)
             in_four_bits = (name == "down") == (layer == 2)
