@@ -14,13 +14,9 @@ from pathlib import Path
 
 from programs import run_python
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-DEMO = f"{REPOSITORY}/models/demos/qwen25_7b/demo/demo.py"
+from tests.demo.test_demo import DEMO, bare
+
 PATIENCE = 120  # longest wait in seconds for output, even on a busy machine
-
-
-def bare(place: Path, **more: str) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": f"{place}", "TMPDIR": f"{place}", "OMP_NUM_THREADS": "1", **more}
 
 
 class Terminal:
@@ -31,7 +27,8 @@ class Terminal:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
         self.process = subprocess.Popen(
             [sys.executable, *command],
-            cwd=place, env=bare(place, TERM="xterm"), stdin=terminal, stdout=terminal, stderr=terminal,
+            cwd=place, env=bare(place, TMPDIR=f"{place}", TERM="xterm"),
+            stdin=terminal, stdout=terminal, stderr=terminal,
             start_new_session=True, preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),  # to control it
         )  # fmt: skip
         os.close(terminal)
@@ -107,7 +104,8 @@ def test_chat_at_a_terminal(tmp_path):
 
 
 def piped(place, lines: bytes, *options: str) -> subprocess.CompletedProcess:
-    return run_python(*CHAT, "--mesh", "N150", *options, cwd=place, env=bare(place), input=lines, text=False)
+    environment = bare(place, TMPDIR=f"{place}")
+    return run_python(*CHAT, "--mesh", "N150", *options, cwd=place, env=environment, input=lines, text=False)
 
 
 def test_a_piped_chat_whose_context_fills_up(tmp_path):
