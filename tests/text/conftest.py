@@ -21,11 +21,16 @@ OF_MISTRAL = dict(tokenizer_class="LlamaTokenizer", bos_token="<s>", eos_token="
 OF_MISTRAL |= dict(add_bos_token=True, add_eos_token=False)
 
 
+def edit(place: Path, **fields) -> None:
+    """Change fields of tokenizer_config.json."""
+    file = place / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
 def small(place: Path, **fields) -> ChatTokenizer:
     for file in SMALL_CHECKPOINT.glob("*.json"):
         shutil.copy(file, place)
-    file = place / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    edit(place, **fields)
     return ChatTokenizer(place, instruct=False)
 
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer, Conversation
-from tests.text.conftest import VOCABULARIES
+from tests.text.conftest import VOCABULARIES, edit
 
 # How a template writes a user's turn and an answer.
 TEMPLATES = {
@@ -113,8 +113,7 @@ QWEN3 = (
 )
 def test_reasoning_is_shown_and_left_out_of_the_next_turn(checkpoint, template, answer, end):
     """<think> and </think> are no special tokens. The next prompt equals Hugging Face's. end: of a prompt."""
-    file = checkpoint / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | dict(chat_template=template)))
+    edit(checkpoint, chat_template=template)
     tokenizer = ChatTokenizer(checkpoint, instruct=True)
     stop = tokenizer.hf.eos_token_id
     assert tokenizer.hf.convert_ids_to_tokens(stop) == END and tokenizer.stop_ids == {stop, 1021}

@@ -15,10 +15,9 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.text.tokenizer_file import load_tokenizer, replaced_rules
-from tests.text.conftest import DATA, V3, mistral, tekken
+from tests.text.conftest import DATA, V3, edit, mistral, small, tekken
 
 OF_5 = transformers.__version__ >= "5"
 PARTS = (
@@ -57,8 +56,7 @@ RULES = {
 @pytest.fixture
 def model(tmp_path):
     """The small checkpoint without its weights."""
-    for file in SMALL_CHECKPOINT.glob("*.json"):
-        shutil.copy(file, tmp_path)
+    small(tmp_path)
     return tmp_path
 
 
@@ -67,11 +65,6 @@ def with_rules(model, rules: str) -> None:
     for rule, value in RULES[rules].items():
         setattr(tokenizer, rule, value)
     tokenizer.save(f"{model / 'tokenizer.json'}")
-
-
-def edit(model, **fields):
-    file = model / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
 
 
 def assert_ids_of(file, hf) -> None:
