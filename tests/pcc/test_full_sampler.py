@@ -1,49 +1,37 @@
 """TtFullSampler samples every token of the vocabulary as often as softmax says, on all chips the same."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
+from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.config.sampling import CANDIDATES
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.plans.transforms import PADDING_LOGIT
 from models.demos.qwen25_7b.tt.full_sampler import TtFullSampler, levels_of
 from models.demos.qwen25_7b.tt.inputs import UNIFORMS
-from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import replicate, shard
+from tests.pcc.test_sampler import Sampled
 
 
-class FullSampler:
+class FullSampler(Sampled):
     def __init__(self, mesh_device, vocab_size: int):
-        self.mesh_device, self.vocab_size = mesh_device, vocab_size
-        config = replace(QWEN25_7B, vocab_size=vocab_size, eos_token_ids=(), bos_token_id=0)
-        config = TtModelConfig.make(mesh_device, config, BFP8, min_slots=MAX_USERS, max_seq_len=32)
-        self.sampler = TtFullSampler(mesh_device, config)
-        self.columns = config.parallel.tp * config.parallel.vocab
+        super().__init__(mesh_device, vocab_size)
+        self.sampler = TtFullSampler(mesh_device, self.config)
 
     def sample(self, logits: torch.Tensor, temperature: list[float], uniform: torch.Tensor) -> list[int]:
         """logits: [32, vocab_size] bfloat16 values. uniform: [32, UNIFORMS]."""
-        pad = torch.nn.functional.pad
-        padded = pad(logits, (0, self.columns - self.vocab_size), value=PADDING_LOGIT)[None, None]
-        noise = pad(uniform, (0, CANDIDATES - UNIFORMS))[None, None]
+        noise = torch.nn.functional.pad(uniform, (0, CANDIDATES - UNIFORMS))[None, None]
         heat = (1 / torch.tensor(temperature))[None, None, :, None]
         largest = logits.amax(-1)[None, None, :, None]
         wide = dict(dtype=ttnn.float32)
         ids = self.sampler.forward(
-            shard(padded, self.mesh_device, 3),
+            shard(self.padded(logits), self.mesh_device, 3),
             replicate(largest, self.mesh_device),
             replicate(heat, self.mesh_device, **wide),
             replicate(noise, self.mesh_device, **wide),
         )
-        composer = ttnn.ConcatMeshToTensor(self.mesh_device, dim=0)
-        of_chips = ttnn.to_torch(ids, mesh_composer=composer).flatten(1)
-        assert (of_chips == of_chips[:1]).all(), "the chips do not agree"
-        assert (of_chips == of_chips.round()).all()
-        return of_chips[0].int().tolist()
+        return self.of_all_chips(ids)
 
 
 def chi_square(sampled: torch.Tensor, probabilities: torch.Tensor) -> float:

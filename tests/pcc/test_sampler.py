@@ -47,10 +47,10 @@ class Sampled:
         """Sample a token for each slot from logits [32, vocab_size]. padding: see shards_on_chips."""
         shards, controls = self.shards_on_chips(logits, padding), self.controls(samplings, noise)
         self.sampler.sample_random(shards, controls, self.tokens)
-        tokens = self.of_all_chips()
+        tokens = self.of_all_chips(self.tokens)
         if all(sampling.greedy for sampling in samplings):
             self.sampler.sample_greedy(shards, self.tokens)
-            assert self.of_all_chips() == tokens, "a greedy slot did not sample the largest logit"
+            assert self.of_all_chips(self.tokens) == tokens, "a greedy slot did not sample the largest logit"
         return tokens
 
     def padded(self, logits: torch.Tensor) -> torch.Tensor:
@@ -73,10 +73,11 @@ class Sampled:
         values = replace(SamplingControls.of(samplings), noise=noise[None, None])
         return values.to_host(self.mesh_device).to_device(self.mesh_device)
 
-    def of_all_chips(self) -> list[int]:
-        of_all_chips = ttnn.to_torch(self.tokens, mesh_composer=ttnn.ConcatMeshToTensor(self.mesh_device, dim=0))
-        assert (of_all_chips == of_all_chips[:1]).all(), "the chips do not agree"
-        return of_all_chips[0].flatten().tolist()
+    def of_all_chips(self, ids: ttnn.Tensor) -> list[int]:
+        of_chips = ttnn.to_torch(ids, mesh_composer=ttnn.ConcatMeshToTensor(self.mesh_device, dim=0)).flatten(1)
+        assert (of_chips == of_chips[:1]).all(), "the chips do not agree"
+        assert (of_chips == of_chips.round()).all()
+        return of_chips[0].int().tolist()
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +211,7 @@ def test_penalties_of_prompt_tokens_and_of_sampled_tokens(sampled):
         sampled.sampler.sample_penalized(
             sampled.shards_on_chips(logits.float()), controls, penalties, sampled.tokens, record=step < 2
         )
-        got = sampled.of_all_chips()
+        got = sampled.of_all_chips(sampled.tokens)
         expected = [sample(row, s, s.seed or 0, POSITION, text) for row, s, text in rows]
         assert got[1:] == expected[1:], f"step {step}"
         changed += sum(token != plain for token, plain in zip(got, on_host([SamplingParams()] * MAX_USERS, logits)))
