@@ -13,10 +13,6 @@ from models.demos.qwen25_7b.reference.hf import random_weights
 from tests.families import hf_model
 
 
-def options(by_position=(), texts=3, steps=16, text=HELD_OUT) -> Namespace:
-    return Namespace(by_position=by_position, texts=texts, steps=steps, text=text, prompt_tokens=32)
-
-
 @pytest.fixture(scope="module")
 def small() -> EvaluatedModel:
     return EvaluatedModel.open(None)
@@ -24,8 +20,8 @@ def small() -> EvaluatedModel:
 
 @pytest.mark.parametrize("text", [HELD_OUT, None], ids=["file", "chats"])
 def test_all_buckets_score_the_same_tokens_at_their_last_positions(small, text):
-    source = small.tokenizer(), small.directory, small.config.context
-    buckets = buckets_from(options((40, 100, 130), text=text), *source)
+    options = Namespace(by_position=(40, 100, 130), texts=3, steps=16, text=text, prompt_tokens=32)
+    buckets = buckets_from(options, small.tokenizer(), small.directory, small.config.context)
     assert [sample.end for sample in buckets] == [40, 100, 130]
     texts, scored = buckets[-1].texts, buckets[-1].scored
     for sample in buckets:
