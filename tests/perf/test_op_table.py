@@ -27,8 +27,6 @@ from tests.perf.conftest import USERS
 
 pytestmark = pytest.mark.usefixtures("without_values")
 
-CENTERING = 2  # operations of centered keys in a layer
-
 POSITION = 100
 
 
@@ -44,7 +42,7 @@ def matmuls(ops: tuple[Op, ...]) -> list[Op]:
 def test_centered_keys_are_a_look_up_and_an_addition_in_two_layers(config, step):
     (centered, layers), (plain, others) = step.kinds
     more = Counter(op.name for op in centered) - Counter(op.name for op in plain)
-    assert more == {"Embeddings": 1, "BinaryNg": 1} and len(centered) == len(plain) + CENTERING
+    assert more == {"Embeddings": 1, "BinaryNg": 1} and len(centered) == len(plain) + 2
     assert (layers, others) == (2, config.num_hidden_layers - 2)
 
 

@@ -145,9 +145,6 @@ def test_32_kv_heads_are_refused_on_one_chip_by_their_number(tp, refused):
         check_decode(table, decode)
 
 
-DOCUMENT = Path(__file__).parents[2] / "models/demos/qwen25_7b/docs/models.md"
-
-
 def test_a_1m_model_has_the_context_of_full_attention():
     """Qwen2.5-7B-Instruct-1M computes longer texts with dual chunk attention, which is not computed here."""
     million = read_json(SMALL_CHECKPOINT / "config.json") | {
@@ -161,7 +158,7 @@ def test_a_1m_model_has_the_context_of_full_attention():
 def test_the_table_of_the_document_is_the_commands():
     """To write it again: python -m qwen25_7b_lab.perf models"""
     _, table, _ = models_table(QWEN25, BFP8).split("\n\n")
-    assert table in DOCUMENT.read_text()
+    assert table in (Path(__file__).parents[2] / "models/demos/qwen25_7b/docs/models.md").read_text()
 
 
 @pytest.mark.parametrize("positions", [QWEN25_7B.context, 1 << 19])
