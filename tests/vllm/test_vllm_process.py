@@ -37,12 +37,12 @@ sys.exit(vllm_process.run([sys.executable, "-c", {server!r}], None))
 """
 
 
-def start(closing: str = "time.sleep(0.3)", **options) -> subprocess.Popen:
-    """Start a supervisor with a server and an engine; return it when the engine is up."""
+def start(closing: str = "time.sleep(0.3)") -> subprocess.Popen:
+    """Start a supervisor with a server and an engine, in a process group. Return it when the engine is up."""
     server = SERVER.format(engine=ENGINE.format(closing=closing))
     process = subprocess.Popen(
         [sys.executable, "-c", SUPERVISOR.format(server=server)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert process.stdout.readline() == "up\n", process.communicate()
     return process
@@ -55,11 +55,16 @@ def test_a_server_that_ends_by_itself_has_failed(status, expected, capfd):
     assert ("engine died" in capfd.readouterr().err) == (status == 0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_engine_closes_its_mesh_before_the_server_is_told(number):
-    """The pipes end only when no process is left that holds them."""
+@pytest.mark.parametrize("number, send", [
+    (signal.SIGINT, os.kill), (signal.SIGTERM, os.kill), (signal.SIGHUP, os.kill), (signal.SIGINT, os.killpg),
+])  # fmt: skip
+def test_the_engine_closes_its_mesh_before_the_server_is_told(number, send):
+    """The pipes end only when no process is left that holds them.
+
+    killpg: a terminal sends Ctrl-C to the whole group. The API server would kill the engine.
+    """
     process = start()
-    process.send_signal(number)
+    send(process.pid, number)
     out, err = process.communicate(timeout=30)
     assert out.splitlines() == ["engine: SIGTERM", "engine: mesh closed", "server: SIGTERM"]
     assert process.returncode == 0
@@ -73,14 +78,6 @@ def test_an_engine_that_hangs_is_killed():
     out, _ = process.communicate(timeout=30)
     assert out.splitlines() == ["engine: SIGTERM", "server: SIGTERM"]
     assert process.returncode == 0 and time.monotonic() - began < 10
-
-
-def test_a_ctrl_c_of_the_terminal_reaches_the_supervisor_alone():
-    """A terminal sends it to the whole group. The API server would kill the engine."""
-    process = start(start_new_session=True)
-    os.killpg(process.pid, signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
-    assert out.splitlines() == ["engine: SIGTERM", "engine: mesh closed", "server: SIGTERM"]
 
 
 def test_engines_of_a_server_that_died_are_stopped():
