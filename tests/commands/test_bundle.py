@@ -1,6 +1,5 @@
 """A bundle for tt-model-manager has the files of a thin package, and starts scripts/serve.py."""
 
-import importlib.util
 import json
 import os
 import shlex
@@ -8,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import make_bundle
 import pytest
 from programs import run_python
 
@@ -16,11 +16,7 @@ from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts/make_bundle.py"
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
-spec = importlib.util.spec_from_file_location("make_bundle", SCRIPT)
-make_bundle = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(make_bundle)
 
 
 @pytest.fixture

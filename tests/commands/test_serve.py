@@ -1,6 +1,5 @@
 """scripts/serve.py: the options that it gives to vLLM."""
 
-import importlib.util
 import json
 import signal
 import subprocess
@@ -9,13 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+import serve
 
 from models.demos.qwen25_7b.errors import UserError
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts/serve.py"
-spec = importlib.util.spec_from_file_location("serve", SCRIPT)
-serve = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(serve)
+SCRIPTS = Path(serve.__file__).parent
 
 
 def config_of(options: list[str], mesh: str = "N300") -> dict:
@@ -119,7 +116,7 @@ def test_vllm_is_started_alone_where_there_is_no_golden_mesh(tmp_path, monkeypat
 def test_the_supervisor_is_small():
     """torch in it would take memory for the server's life, and seconds of a stop."""
     program = (
-        f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import serve\n"
+        f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); import serve\n"
         "print([name for name in ('torch', 'ttnn', 'transformers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -138,10 +135,9 @@ def test_a_users_structured_outputs_config_is_not_replaced(options, kept):
 
 
 SLOW_CHECK = """
-import importlib.util, os, sys, time
-spec = importlib.util.spec_from_file_location("serve", sys.argv[1])
-serve = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(serve)
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+import serve
 
 def checked_options(*_):
     print(os.getpid(), flush=True)
@@ -154,7 +150,7 @@ serve.serve("model", [])
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_process_that_checks_a_model_ends_with_the_script(number):
-    process = subprocess.Popen([sys.executable, "-c", SLOW_CHECK, SCRIPT], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", SLOW_CHECK, SCRIPTS], stdout=subprocess.PIPE, text=True)
     checking = Path(f"/proc/{process.stdout.readline().strip()}")
     assert checking.exists()
     process.send_signal(number)
