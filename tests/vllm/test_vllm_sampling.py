@@ -90,14 +90,6 @@ def test_unseeded_answers_differ(served, prompts, tokenizer):
     assert len(set(map(tuple, answers))) == 4
 
 
-def test_repetition_penalty_is_hugging_faces(served, hf, prompts, tokenizer):
-    some = prompts[10:26]
-    expected = [greedy(hf, prompt, tokenizer.stop_ids, repetition_penalty=1.3) for prompt in some]
-    sampling = TTSamplingParams(repetition_penalty=1.3)
-    assert engine(served).serve(make_requests(some, tokenizer, [sampling] * len(some))) == expected
-    assert expected != [greedy(hf, prompt, tokenizer.stop_ids) for prompt in some], "the penalty changes nothing here"
-
-
 def test_penalties_cost_no_logits(served, prompts, tokenizer, monkeypatch):
     """The chips sample: no logits are read. Steps with a repetition penalty still overlap."""
     model, _, _ = served
@@ -110,8 +102,8 @@ def test_penalties_cost_no_logits(served, prompts, tokenizer, monkeypatch):
 
 
 @torch.no_grad()
-def penalized_greedy(hf, prompt, stop_ids, presence, frequency) -> list[int]:
-    """OpenAI's formula: logit - count * frequency - (count > 0) * presence.
+def openais(hf, prompt, stop_ids, presence_penalty=0.0, frequency_penalty=0.0) -> list[int]:
+    """The greedy answer by OpenAI's formula: logit - count * frequency - (count > 0) * presence.
 
     count: occurrences of the token in the answer.
     """
@@ -119,18 +111,21 @@ def penalized_greedy(hf, prompt, stop_ids, presence, frequency) -> list[int]:
     while len(answer) < NEW_TOKENS and not (answer and answer[-1] in stop_ids):
         logits = hf(torch.tensor([prompt + answer])).logits[0, -1]
         for token in set(answer):
-            logits[token] -= answer.count(token) * frequency + presence
+            logits[token] -= answer.count(token) * frequency_penalty + presence_penalty
         answer.append(int(logits.argmax()))
     return answer
 
 
-@pytest.mark.parametrize("presence, frequency", [(20.0, 0.0), (0.0, 4.0)])
-def test_presence_and_frequency_penalties_count_the_answer_only(served, hf, prompts, tokenizer, presence, frequency):
-    some = prompts[12:20]
-    expected = [penalized_greedy(hf, prompt, tokenizer.stop_ids, presence, frequency) for prompt in some]
-    sampling = TTSamplingParams(presence_penalty=presence, frequency_penalty=frequency)
+@pytest.mark.parametrize("judge, some, penalty", [
+    (greedy, slice(10, 26), dict(repetition_penalty=1.3)),  # counts the prompt, too
+    (openais, slice(12, 20), dict(presence_penalty=20.0)),
+    (openais, slice(12, 20), dict(frequency_penalty=4.0)),
+])  # fmt: skip
+def test_a_penalty_gives_the_judges_tokens(served, hf, prompts, tokenizer, judge, some, penalty):
+    some, sampling = prompts[some], TTSamplingParams(**penalty)
+    expected = [judge(hf, prompt, tokenizer.stop_ids, **penalty) for prompt in some]
     assert engine(served).serve(make_requests(some, tokenizer, [sampling] * len(some))) == expected
-    assert expected != [greedy(hf, prompt, tokenizer.stop_ids) for prompt in some], "the penalties change nothing here"
+    assert expected != [greedy(hf, prompt, tokenizer.stop_ids) for prompt in some], "the penalty changes nothing here"
 
 
 @torch.no_grad()
