@@ -154,23 +154,17 @@ def test_defaults_are_transformers(model_type):
     assert config.num_key_value_heads == theirs.num_key_value_heads
 
 
-def test_a_window_of_mistral_is_refused_where_a_text_exceeds_it():
-    fields = {"model_type": "mistral", "max_position_embeddings": 32768}
-    for window in (4096, 32767):
-        with pytest.raises(ConfigError, match=f"sliding_window {window}, which a text of 32768"):
+@pytest.mark.parametrize("scaling, context", [(None, 32768), (YARN, 131072)], ids=["plain", "YaRN"])
+def test_a_window_of_mistral_is_refused_where_a_text_exceeds_it(scaling, context):
+    fields = {"model_type": "mistral", "max_position_embeddings": 32768, "rope_scaling": scaling}
+    for window in (4096, context - 1):
+        with pytest.raises(ConfigError, match=f"sliding_window {window}, which a text of {context}"):
             DecoderConfig.from_dict(fields | {"sliding_window": window})
     with pytest.raises(ConfigError, match="sliding_window 4096"):  # transformers' default
         DecoderConfig.from_dict(fields)
-    for window in (32768, None):
-        assert not DecoderConfig.from_dict(fields | {"sliding_window": window}).qkv_bias
-
-
-def test_a_window_of_mistral_is_compared_with_the_context_that_yarn_gives():
-    scaling = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
-    fields = {"model_type": "mistral", "max_position_embeddings": 32768, "rope_scaling": scaling}
-    with pytest.raises(ConfigError, match="sliding_window 32768, which a text of 131072"):
-        DecoderConfig.from_dict(fields | {"sliding_window": 32768})
-    assert DecoderConfig.from_dict(fields | {"sliding_window": 131072}).context == 131072
+    for window in (context, None):
+        config = DecoderConfig.from_dict(fields | {"sliding_window": window})
+        assert config.context == context and not config.qkv_bias
 
 
 @pytest.mark.parametrize("model_type, bias", [("qwen2", None), ("qwen3", False), ("llama", True), ("mistral", None)])
