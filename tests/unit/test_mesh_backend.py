@@ -70,7 +70,7 @@ def test_a_file_that_is_no_simulator(monkeypatch):
 def test_another_version_of_ttnn_is_a_warning(monkeypatch):
     monkeypatch.setattr(mesh, "ttnn_version", lambda: "0.99.0")
     monkeypatch.setattr("golden_mesh.activate", lambda name: None)
-    with logged([]) as lines:
+    with logged() as lines:
         assert select_backend("golden", "N300") == "golden"
     assert lines == ["ttnn 0.99.0 is installed, this port was tested with 0.81.1; it needs 0.81 or later"]
 

@@ -19,23 +19,15 @@ from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 Shards = dict[WeightShard, torch.Tensor]
 
 
-def load(
-    model: str | Path,
-    cache: Path,
-    *,
-    tp: int = 2,
-    recipe: Recipe = BFP8,
-    lines: list | None = None,
-    revision: str | None = None,
-) -> Shards:
-    """Load all shards through the cache. lines: gets what is said about it."""
-    with logged([] if lines is None else lines):
-        return shards_of(open_checkpoint(model, cache=cache, revision=revision), tp, recipe)
+def load(model: str | Path, cache: Path, *, tp: int = 2, recipe: Recipe = BFP8, revision: str | None = None) -> Shards:
+    """Load all shards through the cache."""
+    return shards_of(open_checkpoint(model, cache=cache, revision=revision), tp, recipe)
 
 
 @contextmanager
-def logged(lines: list[str]) -> Iterator[list[str]]:
-    """lines: gets the messages that the block logs."""
+def logged() -> Iterator[list[str]]:
+    """Yields a list that gets the messages that the block logs."""
+    lines = []
     sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
     try:
         yield lines

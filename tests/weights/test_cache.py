@@ -15,7 +15,7 @@ from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.weights import cache as weights_cache
 from models.demos.qwen25_7b.weights.cache import CACHE_NAME, open_checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from tests.weights.support import assert_same, load, made, packed, unfinished
+from tests.weights.support import assert_same, load, logged, made, packed, unfinished
 
 WEIGHTS = "model.safetensors"
 
@@ -36,14 +36,14 @@ def tree(root: Path) -> dict[Path, tuple]:
 
 
 def test_the_second_load_maps_the_first_loads_files(model, cache, right, packing_refused):
-    lines = []
-    assert_same(load(model, cache, lines=lines), right)
+    with logged() as lines:
+        assert_same(load(model, cache), right)
     assert len(lines) == 1 and f" MB written to {cache / CACHE_NAME}" in lines[0]
     assert len(packed(cache)) == len(right) and not unfinished(cache)
     packing_refused()
-    lines.clear()
     before = tree(cache)
-    assert_same(load(model, cache, lines=lines), right)
+    with logged() as lines:
+        assert_same(load(model, cache), right)
     assert not lines and tree(cache) == before, "a cache that can only be read is enough"
 
 
@@ -64,8 +64,9 @@ def test_recipes_and_splits_share_a_folder_and_their_common_shards(model, cache)
 def test_another_version_of_the_packing_or_of_ttnn_gets_a_new_folder(model, cache, right, monkeypatch, changed):
     load(model, cache)
     monkeypatch.setattr(weights_cache, changed, {"VERSION": -1, "ttnn_version": lambda: "9"}[changed])
-    lines, (old,) = [], {file.parent.name for file in packed(cache)}
-    assert_same(load(model, cache, lines=lines), right)
+    (old,) = {file.parent.name for file in packed(cache)}
+    with logged() as lines:
+        assert_same(load(model, cache), right)
     assert len(packed(cache)) == 2 * len(right) and f"also has {old} (" in lines[0]
     (model / WEIGHTS).unlink()
     monkeypatch.setattr(weights_cache, changed, {"VERSION": -2, "ttnn_version": lambda: "8"}[changed])
@@ -108,11 +109,11 @@ def test_damaged_shards_are_packed_again(model, cache, right, left):
     load(model, cache)
     for file in packed(cache)[::7]:
         file.unlink() if left is None else os.truncate(file, left % file.stat().st_size)
-    lines = []
-    assert_same(load(model, cache, lines=lines), right)
+    with logged() as lines:
+        assert_same(load(model, cache), right)
     assert left is None or "damaged" in lines[0] and "packed again" in lines[0]
-    lines.clear()
-    assert_same(load(model, cache, lines=lines), right)
+    with logged() as lines:
+        assert_same(load(model, cache), right)
     assert not lines
 
 

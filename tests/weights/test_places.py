@@ -79,12 +79,12 @@ def test_contents_alone_decide(tmp_path):
     save_file(tensors, tmp_path / WEIGHTS)
     (model / WEIGHTS).write_bytes((tmp_path / WEIGHTS).read_bytes())  # the file stays the same one
     os.utime(model / WEIGHTS, (0, 0))
-    with logged([]) as lines:
+    with logged() as lines:
         answer(model, cache)
     folders = {folder.name for folder in cache.glob("*/model-*")}
     assert len(folders) == 2 and any(f"also has {folder} (" in lines[0] for folder in folders)
     clone = Path(shutil.copytree(model, tmp_path / "clone", copy_function=shutil.copyfile))
-    with logged([]) as lines:
+    with logged() as lines:
         answer(clone, cache)
     assert not lines and {folder.name for folder in cache.glob("*/*-*")} == folders
 
@@ -100,7 +100,7 @@ def test_a_home_that_cannot_be_used_means_no_cache_and_one_line(home, tmp_path, 
     monkeypatch.setenv("HOME", {"gone": f"{blocked}/home"}.get(home, f"{tmp_path}"))
     if home == "read-only":
         (tmp_path / ".cache").write_text("")  # root may write to every directory
-    with logged([]) as lines:
+    with logged() as lines:
         shards = shards_of(open_checkpoint(model), tp=1)
     assert_same(shards, right(1))
     assert len(lines) == 1 and "XDG_CACHE_HOME" in lines[0] and "\n" not in lines[0]
