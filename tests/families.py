@@ -27,9 +27,9 @@ FAMILIES = {
     "qwen2": {},
     "qwen3": dict(architecture="Qwen3ForCausalLM", qkv_bias=False, head_norms=True, head_dim=64),
     "llama": dict(architecture="LlamaForCausalLM", qkv_bias=False, rope_scaling=LLAMA3, num_attention_heads=16),
-    # with attention_bias
     # Heads of 24 in 32 columns; with biases their keys are equalized and centered, too.
     "padded heads": dict(head_dim=24),
+    # with attention_bias
     "llama-bias": dict(architecture="LlamaForCausalLM", o_bias=True, num_attention_heads=16),
 }
 
