@@ -190,11 +190,11 @@ def verdict(route: str, keeps: Callable[[str, bool], bool], option: dict, answer
     # An answer without a text is an empty text, and no call of a tool where max_tokens cuts it.
     for text in answer.texts.values() or ([] if answer.cut else [""]):
         try:
-            if not keeps(text, True) and not (answer.cut and keeps(text, False)):
-                return f"FAULT: {answer.reasons}: {text!r}"
-        except ValueError:
-            if not (answer.cut and keeps(text, False)):
-                return f"FAULT: {answer.reasons}: {text!r}"
+            is_kept = keeps(text, True)
+        except ValueError:  # no JSON
+            is_kept = False
+        if not is_kept and not (answer.cut and keeps(text, False)):
+            return f"FAULT: {answer.reasons}: {text!r}"
     return "cut" if answer.cut else "kept"
 
 
