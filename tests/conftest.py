@@ -68,6 +68,22 @@ def replica_of(mesh_device, checkpoint, queues):
         replica.close()
 
 
+@pytest.fixture
+def recorder(mesh_device, pytestconfig, monkeypatch):
+    """Records the device operations of the test's own process, as `perf run` does."""
+    if pytestconfig.backend != "golden":
+        pytest.skip("perf run records a golden mesh")
+    from golden_mesh.mesh import dispatch
+    from qwen25_7b_lab.prices.recorder import Recorder, recording
+
+    from golden_mesh import sections
+
+    recorder = Recorder()
+    monkeypatch.setattr(dispatch, "REAL_CALL", recording(dispatch.REAL_CALL, recorder))
+    yield recorder
+    sections.times.clear()
+
+
 @pytest.fixture(scope="session")
 def prompts(tokenizer) -> list[list[int]]:
     """48 prompts of 13 to about 350 tokens: one question, or several in a row."""

@@ -2,31 +2,15 @@
 
 from dataclasses import replace
 
-import pytest
 from qwen25_7b_lab.perf.capture import CONTEXT, capture_step, one_layer_of_each_kind
 from qwen25_7b_lab.perf.step_model import arch_of, model_step
 from qwen25_7b_lab.prices.prices import cells, total
 
 import golden_mesh
-from golden_mesh import sections
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.tt.placement import chip_of, links_between
 
 USERS, POSITION = 32, 1024
-
-
-@pytest.fixture
-def recorder(monkeypatch, pytestconfig):
-    """Records as `perf run` does."""
-    if pytestconfig.backend != "golden":
-        pytest.skip("perf run records a golden mesh")
-    from golden_mesh.mesh import dispatch
-    from qwen25_7b_lab.prices.recorder import Recorder, recording
-
-    recorder = Recorder()
-    monkeypatch.setattr(dispatch, "REAL_CALL", recording(dispatch.REAL_CALL, recorder))
-    yield recorder
-    sections.times.clear()
 
 
 def test_a_layer_has_the_prices_of_perf_model(mesh_device, checkpoint, host_alone, recorder):

@@ -7,27 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 import ttnn
-from golden_mesh.mesh import dispatch
 from qwen25_7b_lab.prices.constants import Price
 from qwen25_7b_lab.prices.device_ops import Op, Tensor, operations, programs_in_graph
 from qwen25_7b_lab.prices.op_costs import Bound, Work, chips_of, work_of
 from qwen25_7b_lab.prices.prices import Row
-from qwen25_7b_lab.prices.recorder import Recorder, recording
 from qwen25_7b_lab.prices.report import Section, report
 
-from golden_mesh import captured, sections
+from golden_mesh import captured
 
 ROOT = Path(__file__).resolve().parents[2]
 TILE = 2048  # bytes in bfloat16
-
-
-@pytest.fixture
-def recorder(golden, monkeypatch):
-    """Records the calls of the test's own process."""
-    recorder = Recorder()
-    monkeypatch.setattr(dispatch, "REAL_CALL", recording(dispatch.REAL_CALL, recorder))
-    yield recorder
-    sections.times.clear()
 
 
 def launches(counter) -> dict[str, int]:
