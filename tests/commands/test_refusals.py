@@ -100,6 +100,7 @@ tasks | --questions
 tasks --questions absent.jsonl | absent.jsonl
 tasks --questions long.txt | line 1
 tasks --questions empty.txt | has no questions
+tasks --questions unmarked.jsonl | --questions unmarked.jsonl, line 2: must be
 tasks --questions sums.jsonl --limit 0 | --limit
 tasks --questions sums.jsonl --max-new-tokens 1024 | --max-new-tokens 1024
 tasks --questions sums.jsonl --tp 2,x | --tp
@@ -241,6 +242,8 @@ def place(tmp_path_factory) -> Path:
     (place / "empty.txt").write_text("")
     (place / "layer99.json").write_text(json.dumps({"layers": {"99": {"mlp_in": "bfloat4_b"}}}))
     (place / "sums.jsonl").write_text(json.dumps({"question": "1 + 1?", "answer": "#### 2"}) + "\n")
+    unmarked = json.dumps({"question": "1 + 1?", "answer": "2"})
+    (place / "unmarked.jsonl").write_text((place / "sums.jsonl").read_text() + unmarked)
     config = Path(shutil.copytree(SMALL_CHECKPOINT, place / "other")) / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"rope_theta": 5e5}))
     (place / "rows.csv").write_text("op,device_us\n")

@@ -56,22 +56,6 @@ def test_a_file_has_one_question_a_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line, message",
-    [
-        ("{", "line 2: not JSON"),
-        ('{"question": "What is 1 + 1?", "answer": "2"}', "line 2: must be"),
-        (None, "has no questions"),
-    ],
-)
-def test_a_bad_question_file_is_refused(tmp_path, line, message):
-    file = tmp_path / "asked.jsonl"
-    file.write_text("" if line is None else f"{GOOD}\n{line}\n")
-    with pytest.raises(UserError, match=message) as refused:
-        read_questions(file)
-    assert "asked.jsonl" in str(refused.value)
-
-
-@pytest.mark.parametrize(
     "text, number", [("So 7 + 5 = 12.", "12"), ("It is $1,014.50.", "1,014.50"), ("below: -3", "-3"), ("12 %, 4,", "4")]
 )
 def test_the_last_number_of_an_answer(text, number):
