@@ -10,6 +10,7 @@ from models.demos.qwen25_7b.engine.sampling import TokenCounts, gumbel
 from models.demos.qwen25_7b.tt.inputs import SamplingControls, penalty_factors
 from models.demos.qwen25_7b.vllm.inputs import tokens_to_sample
 from tests.generation import sample
+from tests.vllm.vllm_requests import TTSamplingParams
 
 EXTREMES = dict(
     temperature=(0.0, 1e-30, 0.01, 2.0, 1e300, inf, nan),
@@ -21,20 +22,17 @@ EXTREMES = dict(
 )
 
 
-class Columns:
-    """The plugin's TTSamplingParams, with a list in each field."""
-
-    def __init__(self, rows):
-        for name, values in zip(EXTREMES, zip(*rows)):
-            setattr(self, name, list(values))
-        self.seed = [(None, -1, -7, (1 << 64) - 1)[i % 4] for i in range(len(rows))]
-        self.enable_log_probs = [False] * len(rows)
+def columns(rows) -> TTSamplingParams:
+    """The plugin's lists over all slots."""
+    lists = {name: list(values) for name, values in zip(EXTREMES, zip(*rows))}
+    seeds = [(None, -1, -7, (1 << 64) - 1)[i % 4] for i in range(len(rows))]
+    return TTSamplingParams(**lists, seed=seeds, enable_log_probs=[False] * len(rows))
 
 
 def test_any_number_becomes_parameters_that_the_chips_and_the_host_compute_with():
     """An exception would end the engine. A factor that is infinite in float32 gives NaN logits."""
     rows = list(product(*EXTREMES.values()))
-    params = tokens_to_sample(Columns(rows), [1] * len(rows), 64)
+    params = tokens_to_sample(columns(rows), [1] * len(rows), 64)
     assert len(params) == len(rows) == 31500
     assert [p.params.seed is None for p in params[:4]] == [True, True, False, False]
     factors = torch.tensor([penalty_factors(p.params) for p in params], dtype=torch.float32)
@@ -49,7 +47,7 @@ def test_any_number_becomes_parameters_that_the_chips_and_the_host_compute_with(
 
 
 def test_ordinary_numbers_are_unchanged():
-    (token,) = tokens_to_sample(Columns([(0.7, 20, 0.8, 1.05, 0.5, -0.5)]), [1], 64)
+    (token,) = tokens_to_sample(columns([(0.7, 20, 0.8, 1.05, 0.5, -0.5)]), [1], 64)
     assert token.params == SamplingParams(
         temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.05, presence_penalty=0.5,
         frequency_penalty=-0.5,
