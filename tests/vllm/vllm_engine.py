@@ -136,7 +136,6 @@ class Engine:
         if not self.running:
             return
         if self.changed:
-            steady = False
             self._drain()
         self.overlapped += len(self.flight) > 0
         self._lay(self.running)
@@ -187,24 +186,21 @@ class Engine:
     def preempt(self) -> None:
         """Give a block to each request that needs one. Preempt the last request if none is free."""
         for request in list(self.running):
-            if request.done or request not in self.running:
-                continue
-            while (len(request.tokens) - 1 + len(self.flight)) // self.block >= len(request.blocks):
+            while request in self.running and not request.done and self._next_block(request) >= len(request.blocks):
                 if self.pool.num_free:
                     request.blocks += self.pool.allocate(1)
-                    continue
-                self._drain()
-                self._leave()
-                if self.pool.num_free or request not in self.running:
-                    break
-                self._preempt(self.running[-1])
-                if request not in self.running:
-                    break
+                elif self.flight:
+                    self._drain()
+                    self._leave()
+                else:
+                    last = self.running[-1]
+                    self.preempted += 1
+                    self._move_out(last)
+                    self.waiting.appendleft(last)
 
-    def _preempt(self, request: Request) -> None:
-        self.preempted += 1
-        self._move_out(request)
-        self.waiting.appendleft(request)
+    def _next_block(self, request: Request) -> int:
+        """The number of the block, in the request's table, that the next step writes."""
+        return (len(request.tokens) - 1 + len(self.flight)) // self.block
 
     # ---- slots, blocks, results
 
