@@ -4,25 +4,17 @@ Whatever came before, an answer that is read to its end is Hugging Face's, a cal
 refused, and so is a second open model. open_model opens the mesh itself, so this runs in a process of its own.
 """
 
-import os
-from pathlib import Path
-
 import pytest
-from programs import run_python
 
-ROOT = Path(__file__).parents[2]
+from tests.demo.test_readme import run_in
+
 NEW_TOKENS = 6
 QUESTIONS = ["What is 7 + 5?", "Name the planets.", "Spell the word banana.", "Why? " * 30]
 
 
 @pytest.mark.make_test_on("N300")
 def test_answers_do_not_depend_on_what_came_before(tmp_path):
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(f"{ROOT}/{place}" for place in ("", "golden_mesh/src", "golden_mesh/tests")),
-        "XDG_CACHE_HOME": f"{tmp_path}",
-    }
-    done = run_python(__file__, env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    run_in(tmp_path, __file__)
 
 
 def main() -> None:

@@ -16,10 +16,11 @@ next(held)
 SAID = re.compile(r'It prints "(.+?)" and "(.+?)"')
 
 
-def run_in(folder: Path, code: str):
-    path = os.pathsep.join([f"{ROOT}", f"{ROOT}/golden_mesh/src"])  # like pip install -e
+def run_in(folder: Path, *words: str):
+    # like pip install -e, with tests' programs.py
+    path = os.pathsep.join(f"{ROOT}/{place}" for place in ("", "golden_mesh/src", "golden_mesh/tests"))
     environment = os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": f"{folder}"}
-    done = run_python("-c", code, cwd=folder, env=environment)
+    done = run_python(*words, cwd=folder, env=environment)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
     return done
 
@@ -27,11 +28,11 @@ def run_in(folder: Path, code: str):
 def test_one_module_by_hand(tmp_path):
     section = (ROOT / "models/demos/qwen25_7b/README.md").read_text().split("## One module by hand")[1]
     (example,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], flags=re.S)
-    assert run_in(tmp_path, example).stdout.splitlines() == re.findall(r"It prints `(.+?)`", section)
+    assert run_in(tmp_path, "-c", example).stdout.splitlines() == re.findall(r"It prints `(.+?)`", section)
 
 
 def test_the_python_example(tmp_path):
     section = (ROOT / "README.md").read_text().split("## From Python")[1].split("\n## ")[0]
     (example,) = re.findall(r"```python\n(.*?)```", section, flags=re.S)
-    done = run_in(tmp_path, example + UNCLOSED)
+    done = run_in(tmp_path, "-c", example + UNCLOSED)
     assert done.stdout.splitlines() == [*SAID.search(section).groups()]
