@@ -103,18 +103,15 @@ def test_chat_at_a_terminal(tmp_path):
     assert "interrupted" not in terminal.rest().decode() and terminal.process.returncode == 0
 
 
-def piped(place, lines: bytes, *options: str) -> subprocess.CompletedProcess:
-    environment = bare(place, TMPDIR=f"{place}")
-    return run_python(*CHAT, "--mesh", "N150", *options, cwd=place, env=environment, input=lines, text=False)
-
-
 def test_a_piped_chat_whose_context_fills_up(tmp_path):
     """A conversation runs until its context is full. A question that does not fit, or is no UTF-8, is refused.
 
     /reset begins a new conversation, and a stop string ends an answer.
     """
     lines = b"Count from 3 to 30.\nWhat is 2 + 2?\n/reset\nbad \xff\nWhat is the capital of France?\n/exit\nunread\n"
-    done = piped(tmp_path, lines, "--max-seq-len", "64", "--stop", "Par")
+    options = "--mesh", "N150", "--max-seq-len", "64", "--stop", "Par"
+    environment = bare(tmp_path, TMPDIR=f"{tmp_path}")
+    done = run_python(*CHAT, *options, cwd=tmp_path, env=environment, input=lines, text=False)
     out, err = done.stdout.decode(), done.stderr.decode()
     assert done.returncode == 0 and re.fullmatch("cache: .* written to .*\n", err)
     turns = re.split(r"^> ", out, flags=re.MULTILINE)[1:]
