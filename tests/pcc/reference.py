@@ -4,7 +4,7 @@ import atexit
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Callable, Mapping, NamedTuple, Optional
+from typing import Callable, Mapping, NamedTuple
 
 import torch
 from qwen25_7b_lab import rounded as in_recipe
@@ -76,18 +76,15 @@ class Reference:
     weights: Mapping[str, torch.Tensor]  # by Hugging Face's names, bfloat16
     model: PreTrainedModel  # in float32
     layers: range  # layers with module tests
-    build: Optional[BuildShard] = None  # default: from the weights
-
-    def __post_init__(self):
-        if self.build is None:  # a shard is packed once for a file's benches: 1 GB for a layer of the 7B's dims
-            object.__setattr__(self, "build", lru_cache(maxsize=None)(builder(self.weights)))
-            BUILDS.append(self.build)
-            atexit.register(self.build.cache_clear)  # else ttnn lists the shards as leaked
+    build: BuildShard  # from the weights
 
     @classmethod
     def of(cls, config: DecoderConfig, weights: Mapping[str, torch.Tensor], layers: range = range(1)) -> "Reference":
         """The reference of a model with these weights."""
-        return cls(config, weights, hf_model(config, weights).requires_grad_(False), layers)
+        build = lru_cache(maxsize=None)(builder(weights))  # for a file's benches: 1 GB for a layer of the 7B's dims
+        BUILDS.append(build)
+        atexit.register(build.cache_clear)  # else ttnn lists the shards as leaked
+        return cls(config, weights, hf_model(config, weights).requires_grad_(False), layers, build)
 
     def layer(self, i: int) -> Module:
         return self.model.model.layers[i]
@@ -234,4 +231,4 @@ def residual_stream(config: DecoderConfig, *shape: int, seed: int = 0) -> torch.
     x = torch.randn(*shape, config.hidden_size, generator=generator)
     outliers = torch.randperm(config.hidden_size, generator=generator)[:4]
     x[..., outliers] *= torch.tensor([300.0, 120.0, 60.0, 30.0])
-    return x.bfloat16().float()
+    return bf16(x)
