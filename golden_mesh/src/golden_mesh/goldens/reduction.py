@@ -107,8 +107,8 @@ def _added(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def _sum_over(x: torch.Tensor, dim: int, factor: float, config) -> torch.Tensor:
-    """The library makes columns of an outer dimension."""
-    kernel = Kernel.of(config, "HiFi3", wide=True)
+    """The library makes columns of an outer dimension. A Wormhole's default is HiFi3, a Blackhole's HiFi4."""
+    kernel = Kernel.of(config, "HiFi4" if special.on_blackhole() else "HiFi3", wide=True)
     if dim == -1:
         return sums_of_rows(x, kernel, factor)
     return sums_of_columns(x.movedim(dim, -2), kernel, factor).movedim(-2, dim)
