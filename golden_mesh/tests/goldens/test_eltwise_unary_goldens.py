@@ -147,7 +147,9 @@ def test_a_limit_takes_nan_for_infinity_of_its_sign(chips, call, limits, dtype):
     x = torch.tensor([[math.nan, math.nan, math.inf, math.inf]]).bfloat16()
     x = x.copysign(torch.tensor([1, -1, 1, -1])).to(torch.float32 if dtype == ttnn.float32 else torch.bfloat16)
     (got, *_) = chips.get(run(call, chips.put(x, dtype)))
-    torch.testing.assert_close(got.float(), torch.tensor([limits * 2]), rtol=5e-3, atol=0)
+    if call.startswith("logit") and dtype == ttnn.bfloat16:
+        limits = 1.1015625, -1.09375  # of quotients that are rounded
+    torch.testing.assert_close(got.float(), torch.tensor([limits * 2]), rtol=4e-3, atol=0)
 
 
 STORED = {
@@ -199,7 +201,7 @@ OTHERS = {
     "ttnn.logit(x, eps=0.01)": ("x * 4.4375", torch.ones(1, 1, 32, 32), {"error": 0}),
     "ttnn.round(x, decimals=1)": (f"cut({TENTHS})", (1, 1, 32, 32), {"error": 0}),
     "ttnn.round(x, decimals=1)  # in float32": (TENTHS, Put((1, 1, 32, 32), ttnn.float32), {"to": ttnn.float32}),
-    "ttnn.atan(x)": ("packed(torch.atan(x))", HELD, {"error": 5e-3}),
+    "ttnn.atan(x)": ("packed(in_bfloat16_dest('ATAN')(x.bfloat16()))", HELD, {"error": 0}),
     "ttnn.alt_complex_rotate90(x)": (
         "torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * 1j).flatten(-2)",
         finite,

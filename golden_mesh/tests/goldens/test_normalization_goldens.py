@@ -5,9 +5,20 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from goldens.support import EXACT, ROW_MAJOR, Put, assert_close, assert_near, bf16, block_sharded, examples, sharded
+from goldens.support import (
+    EXACT,
+    ROW_MAJOR,
+    Put,
+    assert_close,
+    assert_near,
+    assert_same,
+    bf16,
+    block_sharded,
+    examples,
+    sharded,
+)
 
-X, W, RESIDUAL, TILE = (1, 1, 33, 192), (1, 192), (1, 1, 33, 192), (1, 1, 32, 128)
+X, W, RESIDUAL = (1, 1, 33, 192), (1, 192), (1, 1, 33, 192)
 HOW = dict(epsilon=1e-3, compute_kernel_config=EXACT)
 PROGRAM = ttnn.LayerNormShardedMultiCoreProgramConfig(
     compute_with_storage_grid_size=(4, 1), subblock_w=2, block_h=1, block_w=2, inplace=False
@@ -52,15 +63,19 @@ EXAMPLES = {
         ("rms(x, y, 1e-6)", Put(with_an_outlier, memory_config=IN_COLUMNS), in_rows(1, 1, 8, 32)),
     "ttnn.rms_norm(x, epsilon=0.5, compute_kernel_config=EXACT)": ("rms(x, 1.0, 0.5)", (1, 1, 33, 70), {"steps": 1}),
     "ttnn.layer_norm(x, weight=y, bias=z, **HOW)": ("layer(x, y, z)", X, W, W),
-    # Of a weight and a bias in whole tiles the first row counts.
-    "ttnn.rms_norm(x, weight=y, bias=z, **HOW)  # in tiles": ("rms(x, y[0, 0, 0]) + z[0, 0, 0]", TILE, TILE, TILE),
-    "ttnn.layer_norm(x, weight=y, bias=z, **HOW)  # in tiles": ("layer(x, y[0, 0, 0], z[0, 0, 0])", TILE, TILE, TILE),
     "ttnn.layer_norm(x, weight=y, bias=z, residual_input_tensor=u, **HOW)": ("layer(x + u, y, z)", X, W, W, RESIDUAL),
 }  # fmt: skip
 for activation, want in (("None", "{}"), ("'silu'", "F.silu({})"), ("RELU", "{}.relu()")):
     call = f"E.dit_rms_norm_unary_fused(x, weight=y, activation={activation}, **HOW)"
     EXAMPLES[call] = want.format("rms(x, y)"), (1, 1, 32, 64), (1, 1, 1, 64), {"error": 4e-3}
 test_examples = examples(EXAMPLES, globals(), steps=2)
+
+
+@pytest.mark.parametrize("op", [ttnn.rms_norm, ttnn.layer_norm], ids=lambda op: op.__name__)
+def test_a_weight_in_whole_tiles_counts_by_its_first_row(chips, op):
+    x, weight, bias = (chips.put(bf16(1, 1, 32, 128)) for _ in range(3))
+    rows = [chips.put([t[:, :, :1].float() for t in chips.get(tiles)]) for tiles in (weight, bias)]
+    assert_same(op(x, weight=weight, bias=bias), chips.get(op(x, weight=rows[0], bias=rows[1])))
 
 
 @pytest.mark.parametrize("name", NORMS)

@@ -345,13 +345,6 @@ _OF_NAN_IN_FLOAT32 = {"SIGMOID": 0.0}
 _OF_NAN_IN_BFLOAT16 = {"NEG": -torch.inf, "RSQRT": -torch.inf, "SIGMOID": 1.0, "TANH": 1.0}
 _OF_NAN_ON_BLACKHOLE = {"DIGAMMA": torch.nan, "LOGSIGMOID": torch.nan}
 _OF_NAN_IN_BFLOAT16_ON_BLACKHOLE = {"GELU": 0.0, "RSQRT": torch.inf, "SIGMOID": 0.0}
-_MAKE_NAN = {
-    "DIGAMMA",
-    "FRAC",
-    "GELU_TABLE",
-    "HARDMISH",
-    "MISH",
-    "SILU",
-    "SOFTSIGN",
-}  # of large negative numbers, or -infinity
+# Of large negative numbers, or -infinity.
+_MAKE_NAN = {"DIGAMMA", "FRAC", "GELU_TABLE", "HARDMISH", "MISH", "SILU", "SOFTSIGN"}
 _KEEP_SMALL = {"RSQRT", "SIGN"}  # they read a subnormal's bits
