@@ -73,7 +73,8 @@ def bitcast(input_tensor, dtype, dtypes):
     if target not in _FLOATS:
         return bits
     values = special.normal(special.without_nan(bits.view(_FLOATS[target])))  # dest has no denormals and no NaN
-    return engine.keep(values, engine.SRC_B) if target == "FLOAT32" else values  # SrcA and SrcB have 11 bits
+    through_source = target == "FLOAT32" and source not in _FLOATS  # it has 11 bits
+    return engine.keep(values, engine.SRC_B) if through_source else values
 
 
 Parameter = "torch.Tensor | float | int"
