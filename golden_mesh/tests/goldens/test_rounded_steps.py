@@ -15,6 +15,7 @@ from goldens.support import kernel
 
 B8, BF, F32 = ttnn.bfloat8_b, ttnn.bfloat16, ttnn.float32
 IN_L1, SPILLED = (kernel(wide=False, l1_acc=l1_acc) for l1_acc in (True, False))
+HIFI2 = kernel("HiFi2")
 
 ROWS = {
     # the library has steps of two operands for block floats that broadcast: 129 * 1 is packed to 130
@@ -48,9 +49,16 @@ ROWS = {
     "atan(full(2.296875, BF))": 1.15625,
     "cbrt(full(5, BF))": 1.7109375,
     "i1(full(100, BF))": 1.1547668213381457e37,
-    # between the steps of a mean lies bfloat16, and its factor is cut; of a sum float32, and its factor is rounded
+    # between the steps of a mean lies bfloat16, and its factor is cut to it; of a sum float32, and 11 bits are left
     "mean(full(1.0078125, BF, 1, 1, 128, 96), dim=(2, 3))": 1.0078125,
-    "sum(full(1, BF, 1, 1, 96, 128), dim=(2, 3), scalar=1 / 12288)": 1,
+    "sum(full(1, BF, 1, 1, 96, 128), dim=(2, 3), scalar=1 + 3 * 2**-9)": 12352,
+    "sum(full(1, BF, 1, 1, 96, 128), dim=(2, 3), scalar=1 + 3 * 2**-9, compute_kernel_config=HIFI2)": 12288,
+    # a bfloat16 dest rounds each sum of two outer rows, but not of float32: the library adds it as columns
+    "sum(full(1, BF, 300, 1, 32, 32), dim=0, compute_kernel_config=IN_L1)": 344,
+    "sum(full(1, F32, 300, 1, 32, 32), dim=0, compute_kernel_config=IN_L1)": 300,
+    # after each outer dim the sum is packed
+    "experimental.fast_reduce_nc(full(1, BF, 3, 257, 32, 32), dims=[0, 1], compute_kernel_config=HIFI2)": 776,
+    "moreh_sum(full(1, BF, 3, 257, 32, 32), dim=[0, 1], keepdim=True, compute_kernel_config=HIFI2)": 776,
     # bits that become float32 go through SrcA
     "bitcast(put(torch.full((32, 32), 0x3F801FFF), ttnn.int32), F32)": 1,
     # a limit beside bfloat16 is rounded to it

@@ -66,33 +66,30 @@ def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, c
 
 def _sum_in_steps(x: torch.Tensor, dims: list[int], scalar: float, config, dtype, mean: bool) -> torch.Tensor:
     """The library adds rows, columns, then outer dims, and scales at the first. A sum without a factor begins with the
-    outer dims; that of a matrix is scaled at its columns, that of one tile at the end. Between steps lies float32,
-    which is added without the engine. Block floats, a mean of matrices, and all dims of more than a matrix lie there in
-    the tensor's dtype.
+    outer dims. Rows and columns alone are one step. Between steps lies float32, or the tensor's dtype: of block floats,
+    and where all dims of more than a matrix go.
     """
-    factor, wide_dest = _factor(scalar, x.dtype), Kernel.of(config, "HiFi3", wide=True).wide
-    outer, all_dims = [dim for dim in dims if dim < -2], len(dims) == x.dim()
-    narrow = mean and not outer or dtype in packer.BLOCK_FLOATS
-    if outer and factor == 1 and not mean:
-        for step, dim in enumerate(outer):
-            x = _added(engine.keep(x.float(), engine.SRC_B) if step else x, dim)
-            x = packer.pack(x, dtype) if narrow else x
-        dims, by_engine = dims[: len(dims) - len(outer)], narrow or not wide_dest
-        first, outer = 0, [] if all_dims else outer
-    else:
-        narrow |= bool(outer) and all_dims
-        by_engine, first = narrow or not wide_dest or factor == 1 and not outer, 1
-    if dims == [-1, -2] and not outer and x.shape[:-2].numel() == 1 and max(x.shape[-2:]) <= TILE and wide_dest:
-        return _sum_of_tile(x) * scalar
-    scaled = (dims[0] if outer else dims[-1]) if dims else None
-    for step, dim in enumerate(dims):
-        here = scalar if dim == scaled else 1.0
-        x = packer.pack(x, dtype) if step and narrow else x
-        if by_engine or step < first:
-            x = _sum_over(x, dim, _factor(here, torch.bfloat16), config)
-        else:  # beside float32 a factor is rounded to bfloat16
-            x = _added(x, dim) * torch.tensor(here).bfloat16()
+    kernel = Kernel.of(config, "HiFi4" if special.on_blackhole() else "HiFi3", wide=True)
+    outer, is_block = [dim for dim in dims if dim < -2], dtype in packer.BLOCK_FLOATS
+    between = dtype if is_block or outer and len(dims) == x.dim() else ttnn.float32
+    if outer and scalar == 1 and not mean and dtype != ttnn.float32:
+        for dim in outer:
+            x = packer.pack(sum_of_outer(x, dim, kernel), between)
+        dims, outer = [dim for dim in dims if dim >= -2], []
+    if dims == [-1, -2] and x.dtype == torch.bfloat16:
+        return _sum_of_matrix(x, scalar, kernel, dtype if is_block or mean or not kernel.wide else ttnn.float32)
+    for dim in dims:
+        x = packer.pack(_sum_over(x, dim, scalar, kernel), between if dim != dims[-1] else ttnn.float32)
+        scalar = 1.0
     return x
+
+
+def _sum_of_matrix(x: torch.Tensor, scalar: float, kernel: Kernel, between: ttnn.DataType) -> torch.Tensor:
+    """Rows, then columns, scaled at the second. One tile is summed at once, and scaled at the end."""
+    if x.shape[:-2].numel() == 1 and max(x.shape[-2:]) <= TILE and kernel.wide:
+        return _sum_of_tile(x) * scalar
+    rows = packer.pack(sums_of_rows(x, kernel), between)
+    return sums_of_columns(rows, kernel, _factor(scalar, rows.dtype))
 
 
 def _sum_of_tile(x: torch.Tensor) -> torch.Tensor:
@@ -106,9 +103,11 @@ def _added(x: torch.Tensor, dim: int) -> torch.Tensor:
     return total if math.isfinite(total.sum()) else special.running_sum(x, dim)
 
 
-def _sum_over(x: torch.Tensor, dim: int, factor: float, config) -> torch.Tensor:
-    """The library makes columns of an outer dimension. A Wormhole's default is HiFi3, a Blackhole's HiFi4."""
-    kernel = Kernel.of(config, "HiFi4" if special.on_blackhole() else "HiFi3", wide=True)
+def _sum_over(x: torch.Tensor, dim: int, scalar: float, kernel: Kernel) -> torch.Tensor:
+    """A float32 dest adds float32 without the engine. The library makes columns of an outer dimension."""
+    if kernel.wide and x.dtype == torch.float32:
+        return _added(x, dim) * scalar
+    factor = _factor(scalar, torch.bfloat16)
     if dim == -1:
         return sums_of_rows(x, kernel, factor)
     return sums_of_columns(x.movedim(dim, -2), kernel, factor).movedim(-2, dim)
@@ -295,28 +294,28 @@ def moe(input_tensor, expert_mask_tensor, topk_mask_tensor, k):
 @golden("ttnn.experimental.fast_reduce_nc_split")
 def fast_reduce_nc_split(input, dim, split_output_width, compute_kernel_config):
     """fast_reduce_nc over one dimension, cut at a column."""
-    total = sum_of_outer(input, [dim], compute_kernel_config)
+    total = sum_of_outer(input, dim, Kernel.of(compute_kernel_config, "HiFi4"))
     return total[..., :split_output_width], total[..., split_output_width:]
 
 
 @golden("ttnn.experimental.fast_reduce_nc")
-def fast_reduce_nc(input, dims, compute_kernel_config, out):
-    """Sums over dimensions before the last two. The result has whole tiles."""
-    total = sum_of_outer(input, dims, compute_kernel_config)
-    return F.pad(total, [0, out.shape[-1] - total.shape[-1], 0, out.shape[-2] - total.shape[-2]])
+def fast_reduce_nc(input, dims, compute_kernel_config, dtypes, out):
+    """Sums over dimensions before the last two, those behind first. The result has whole tiles."""
+    for dim in sorted((dim % input.dim() for dim in dims), reverse=True):
+        total = sum_of_outer(input, dim, Kernel.of(compute_kernel_config, "HiFi4"))
+        input = packer.pack(total, dtypes["input"])
+    return F.pad(input, [0, out.shape[-1] - input.shape[-1], 0, out.shape[-2] - input.shape[-2]])
 
 
-def sum_of_outer(x: torch.Tensor, dims, compute_kernel_config) -> torch.Tensor:
-    """By default dest holds bfloat16: it rounds every sum of two. A dimension is summed after those behind it."""
-    if Kernel.of(compute_kernel_config, "HiFi4").wide:
-        return x.float().sum(tuple(dims), keepdim=True)
-    for dim in sorted((dim % x.dim() for dim in dims), reverse=True):
-        first, *more = (x if x.dtype == torch.bfloat16 else engine.keep(x, engine.BFLOAT16)).unbind(dim)
-        zeros, total = torch.zeros_like(first), first.float()
-        for term in more:
-            total = engine.add_to_bfloat16_dest(total, term, zeros)
-        x = total.unsqueeze(dim)
-    return x
+def sum_of_outer(x: torch.Tensor, dim: int, kernel: Kernel) -> torch.Tensor:
+    """A bfloat16 dest rounds every sum of two."""
+    if kernel.wide:
+        return _added(engine.keep(x.float(), engine.SRC_B), dim)
+    first, *more = (x if x.dtype == torch.bfloat16 else engine.keep(x, engine.BFLOAT16)).unbind(dim)
+    zeros, total = torch.zeros_like(first), first.float()
+    for term in more:
+        total = engine.add_to_bfloat16_dest(total, term, zeros)
+    return total.unsqueeze(dim)
 
 
 @golden("ttnn.plus_one", writes="input_tensor")

@@ -8,8 +8,9 @@ from typing import Callable
 
 import torch
 import torch.nn.functional as F
+import ttnn
 
-from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic import engine, packer
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import TILE, multiply, product, sums_of_columns, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse
@@ -64,19 +65,18 @@ def moreh_norm(input, p, dim, out):
 
 @golden("ttnn.moreh_sum", ignores="keepdim")
 def moreh_sum(input, dim, compute_kernel_config, out):
-    """One dim after another, from the last one on. A dest of bfloat16 (the default) rounds each sum of two."""
+    """One dim after another, from the last one on."""
+    if not input.is_floating_point():
+        return input.sum(_axes(dim, input.dim())).reshape(out.shape)
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
-    if kernel.wide or input.dtype != torch.bfloat16:
-        values = input.float() if input.is_floating_point() else input
-        return values.sum(_axes(dim, input.dim())).reshape(out.shape)
     for d in sorted(_axes(dim, input.dim()), reverse=True):
         if d == input.dim() - 1:
             total = sums_of_rows(input, kernel)
         elif d == input.dim() - 2:
             total = sums_of_columns(input, kernel, 1.0)
         else:
-            total = sum_of_outer(input, [d], compute_kernel_config)
-        input = total.bfloat16()
+            total = sum_of_outer(input, d, kernel)
+        input = packer.pack(total, ttnn.bfloat16)
     return input.reshape(out.shape)
 
 
