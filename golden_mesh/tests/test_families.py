@@ -33,7 +33,9 @@ ERROR, GAIN = 5e-3, 1e-3
 TO_THE_BIT = (
     "binary.multiply* binary.*_mul.* binary.rsub* binary.subtract* binary.squared_difference* "
     "norm.* wide_norm.* typecast.* reduce.fast_reduce_nc reduce.*.bfp8 sharded.* backward.* pool.avg* "
-    "unary.erf.*.bf16 unary.logit.arg.bf16 unary.pow.* binary.nextafter.bf16 softmax.moreh reduce.moreh.norm mo.sum "
+    "unary.a*h.bf16 unary.er*.bf16 unary.log*.bf16 unary.lgamma.bf16 unary.multigammaln.bf16 unary.mish.bf16 "
+    "unary.tanh.*bf16 unary.pow.* binary.nextafter.bf16 binary.atan2.bf16* binary.log*.bf16* binary.xlogy.bf16* "
+    "binary.ldexp.bf16* softmax.moreh reduce.moreh.norm mo.sum "
     "reduce.*.-2.*.bf16 mix.* cast.* act.* emb.* red.* int.*"
 ).split()
 PRODUCTS_TO_THE_BIT = (

@@ -8,8 +8,10 @@ import math
 
 import torch
 
+from golden_mesh.arithmetic.logarithms import log, rough_log
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.special import normal
+from golden_mesh.arithmetic.steps import inverse_of, multiply_add, reciprocal
 
 Coefficients = tuple[float, ...]
 
@@ -58,6 +60,7 @@ _ERF = (
      -3.5153888689e-09, -6.7350725691e-12),
 )  # fmt: skip
 _LOG_ROOT_2PI, _LOG_ROOT_PI, _LOG_PI = 0.9189385332046727, 0.57236494, 1.1447298858
+_PI_NARROW = 3.140625
 _STIRLING_NARROW = (0.0833333333, -0.0027777777)
 _STIRLING = (0.0833333333, -0.0027777777, 0.0007936507, -0.0005952380)
 # Of the distance from 1 and from 2, up to 0.25.
@@ -67,6 +70,7 @@ _ROOT_SEED = constant(0x5F370000)
 
 
 def _polynomial(x: torch.Tensor, coefficients: Coefficients) -> torch.Tensor:
+    """Multiplied and added in two roundings."""
     result = torch.full_like(x, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         result = result.mul_(x).add_(coefficient)
@@ -82,8 +86,13 @@ def _by_inverse(x: torch.Tensor, parts: tuple[Coefficients, Coefficients]) -> to
 def erfc(x: torch.Tensor) -> torch.Tensor:
     """From 2.5 on up to 1.4 times right, and never below 2e-12. NaN counts as infinity."""
     size = x.abs().nan_to_num(torch.inf).clamp(max=5.0)
-    result = torch.where(size < 2.5, *(_polynomial(size, above) / _polynomial(size, below) for above, below in _ERFC))
+    result = torch.where(size < 2.5, *(_quotient(size, *parts) for parts in _ERFC))
     return torch.where(x < 0, 2 - result, result)
+
+
+def _quotient(x: torch.Tensor, above: Coefficients, below: Coefficients) -> torch.Tensor:
+    denominator = _polynomial(x, below)
+    return _polynomial(x, above) * torch.copysign(reciprocal(denominator.abs(), steps=0), denominator)
 
 
 def digamma(x: torch.Tensor, narrow: bool) -> torch.Tensor:
@@ -97,7 +106,7 @@ def digamma(x: torch.Tensor, narrow: bool) -> torch.Tensor:
 
 def erfinv(x: torch.Tensor) -> torch.Tensor:
     """Winitzki's formula, whose terms cancel: 0 for |x| < 3.5e-4. Beyond 1 it is NaN with the sign of x."""
-    logarithm = torch.log(1 - x * x)
+    logarithm = log(multiply_add(-x, x, 1.0))
     term = _ERFINV_OFFSET - 0.5 * logarithm
     root = _root(term + _root(term * term - logarithm * _ERFINV_INVERSE))
     return torch.copysign(root, x)
@@ -140,18 +149,30 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x <= _GELU_ZERO, x - x, result)
 
 
-def lgamma(x: torch.Tensor, narrow: bool) -> torch.Tensor:
+def lgamma(x: torch.Tensor) -> torch.Tensor:
     """Stirling's formula, also near 1 and 2: up to a fifth off there. Below 0.5 it is reflected."""
     z = torch.where(x < 0.5, 1 - x, x)
     inverse = 1 / z
-    terms = _STIRLING_NARROW if narrow else _STIRLING
-    result = (z - 0.5) * torch.log(z) - z + _LOG_ROOT_2PI + inverse * _polynomial(inverse * inverse, terms)
-    if narrow:
-        result = result.masked_fill((x == 1) | (x == 2), 0).bfloat16().float()
-    else:
-        for center, coefficients in ((2.0, _LGAMMA_AT_2), (1.0, _LGAMMA_AT_1)):
-            away = z - center
-            result = torch.where(away.abs() <= 0.25, away * _polynomial(away, coefficients), result)
-        result = result.masked_fill((z - 0.5).abs() < 0.01, _LOG_ROOT_PI)
+    result = (z - 0.5) * torch.log(z) - z + _LOG_ROOT_2PI + inverse * _polynomial(inverse * inverse, _STIRLING)
+    for center, coefficients in ((2.0, _LGAMMA_AT_2), (1.0, _LGAMMA_AT_1)):
+        away = z - center
+        result = torch.where(away.abs() <= 0.25, away * _polynomial(away, coefficients), result)
+    result = result.masked_fill((z - 0.5).abs() < 0.01, _LOG_ROOT_PI)
     reflected = _LOG_PI - torch.log(torch.sin(math.pi * (x - torch.round(x))).abs()) - result
     return torch.where(x < 0.5, reflected, result).masked_fill(x.isinf(), torch.inf)
+
+
+def lgamma_narrow(x: torch.Tensor) -> torch.Tensor:
+    """As `lgamma`. Each operation of the kernel leaves bfloat16."""
+    z = torch.where(x < 0.5, 1 - x, x)
+    inverse = inverse_of(z)
+    result = (z - 0.5) * rough_log(z) - z + _LOG_ROOT_2PI
+    result = multiply_add(inverse, _polynomial(inverse * inverse, _STIRLING_NARROW), result)
+    result = _rounded(result.masked_fill((x == 1) | (x == 2), 0))
+    sine = _rounded(torch.sin(_rounded(x.frac() * _PI_NARROW)))
+    reflected = _LOG_PI - _rounded(log(sine.masked_fill(x == x.floor(), 0).abs())) - result
+    return torch.where(x < 0.5, reflected, result).masked_fill(x.isinf(), torch.inf)
+
+
+def _rounded(x: torch.Tensor) -> torch.Tensor:
+    return x.bfloat16().float()

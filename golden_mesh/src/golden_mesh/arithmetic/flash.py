@@ -17,7 +17,8 @@ from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.plain import in_float32
 from golden_mesh.arithmetic.product import multiply
-from golden_mesh.arithmetic.vector import exp, in_bfloat16_dest, parabolic_exp, short_exp
+from golden_mesh.arithmetic.steps import short_exp
+from golden_mesh.arithmetic.vector import exp, in_bfloat16_dest, parabolic_exp
 
 _SATURATED = 2**15 - 1  # the most of an int16: the approximate exp of a bfloat16 dest is below 2
 BITS = 9  # significant bits of an approximate weight

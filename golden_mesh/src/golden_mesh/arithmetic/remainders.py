@@ -11,7 +11,7 @@ from golden_mesh.arithmetic.engine import BFLOAT16, keep
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.plain import in_float32
 from golden_mesh.arithmetic.special import flushed, infinite, is_negative, on_blackhole, signed_nan, signed_product
-from golden_mesh.arithmetic.vector import inverse_of
+from golden_mesh.arithmetic.steps import inverse_of
 
 _LAST_STEPS = 10  # y is subtracted as often at most
 _FRACTION = 23  # from this power of two on a float32 has no places behind the point

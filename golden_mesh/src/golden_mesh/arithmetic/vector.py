@@ -9,19 +9,30 @@
 A bfloat16 has 65,536 values, so functions of a bfloat16 dest are tables. The vector unit's other functions are
 torch's own, rounded to nearest even.
 
-The vector unit multiplies and adds with one rounding (`_multiply_add`).
+The vector unit multiplies and adds with one rounding (steps.py).
 """
 
+import math
 from functools import cache, partial
 from typing import Callable
 
 import torch
 import torch.nn.functional as F
 
-from golden_mesh.arithmetic import approximations, bfloat16_dest, special
+from golden_mesh.arithmetic import approximations, bfloat16_dest, logarithms, special
 from golden_mesh.arithmetic.engine import BFLOAT16, keep
+from golden_mesh.arithmetic.logarithms import log1p
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.plain import in_float32
+from golden_mesh.arithmetic.steps import (
+    INVERSE_LN2,
+    inverse_of,
+    multiply_add,
+    polynomial,
+    power_of_two,
+    reciprocal,
+    short_exp,
+)  # fmt: skip
 
 # The kernels' constants (ckernel_sfpu_exp.h): 2**8 / ln 2, and 127 * 2**8 less a term that makes the mean error small.
 _SLOPE, _OFFSET = 256 / 0.6931471805599453, 32500.818359375
@@ -29,12 +40,8 @@ _ROUNDING = 1.5 * 2.0**23  # added to a float32, it leaves the nearest integer i
 _INFINITE = 0xFF << 8  # infinity's bits, less the last 15
 _LEAST, _SMALLEST = -87.33, 1.19e-38  # exp(_LEAST) is a normal float32 and below _SMALLEST
 
-# 1 / ln 2, and a parabola that is 2**(x / 2**23) for x from 0 to 2**23 (ckernel_sfpu_exp.h).
-_INVERSE_LN2, _SQUARE, _LINEAR = 1.4426950216293334961, 4.791750143340323e-15, 7.839635491371155e-08
-_CONSTANT = 1.0017248
 _PARABOLA = (0.9998487929243953, 1.0150876009852106, 0.5062836705674557)
 _CONSTANT_OF_EXP = 1.001953125  # ttnn.exp loads it as a float16
-_RECIPROCAL = (0.3232325017452239990234375, 1.4545459747314453125, 2.121212482452392578125)
 _RSQRT_SEED, _RSQRT = constant(0x5F0B3892), constant(1.89099014875)
 _ONE, _FIFTEEN = constant(1), constant(15)
 # gelu by a table: slopes and offsets of |x| from 0, 0.5, 1, 1.5, 2 and 3 on. ttnn loads them as float16.
@@ -61,6 +68,16 @@ _TANHSHRINK, _TANH_FROM_1 = (
     (3.3329936862e-01, -1.3223160803e-01, 4.8076551408e-02, -1.0762925260e-02),
     (6.1829000893e-02, 1.0561303143, -4.0859283753e-01, 5.3348409333e-02),
 )
+# Seeds of the inverse hyperbolic functions' 1 / x and sqrt(x), and asinh(x) / x of the square of x below 0.75.
+_INVERSE_SEED, _ROOT_SEED = constant(0xFEF392E0 - 2**32), constant(0x5F1110A0)
+_ASINH = (
+    1.0, -1.666652262e-01, 7.495806366e-02, -4.417778924e-02, 2.785361186e-02, -1.484858524e-02, 4.375355784e-03
+)  # fmt: skip
+# Of |x|: tanh (ckernel_sfpu_tanh.h).
+_TANH = (
+    0.0, 0.999004364013671875, 3.0897438526153564453125e-2, -0.4890659749507904052734375, 0.281917631626129150390625,
+    -6.6649019718170166015625e-2, 5.876733921468257904052734375e-3,
+)  # fmt: skip
 # i1(x) / x of the square of x: numerator and denominator. From 10 on, of 1 / x (ckernel_sfpu_i1.h).
 _I1 = (
     (4.9992737740e-01, 5.4503594600e-02, 1.6126291630e-03, 2.0223499130e-05),
@@ -70,7 +87,6 @@ _I1_FROM_10 = (
     3.9894228967e-01, -1.4960495444e-01, -4.6652925320e-02, -4.3674591560e-02, -1.9748322314e-02, -3.3467922914e-01,
 )  # fmt: skip
 _CBRT = (1.7523196935653687, -1.2509524822235107, 0.5093818306922913)  # of the first guess (ckernel_sfpu_cbrt.h)
-_EXPONENT, _FRACTION, _HIDDEN_ONE = 0xFF << 23, 0x7FFFFF, 1 << 23
 
 
 @in_float32(lambda x, scale, **how: torch.exp(x * scale))
@@ -92,7 +108,7 @@ def exp(x: torch.Tensor, scale: float, *, approximate: bool, most: int = _INFINI
 @in_float32(torch.exp)
 def fast_exp(x: torch.Tensor) -> torch.Tensor:
     """Return ttnn.exp(x, fast_and_approximate_mode=True) of float32 x: the straight lines of `exp`, from -88.5 on."""
-    code = _multiply_add(x.clamp(min=-88.5), _SLOPE, _OFFSET).round_().clamp_(0, _INFINITE)
+    code = multiply_add(x.clamp(min=-88.5), _SLOPE, _OFFSET).round_().clamp_(0, _INFINITE)
     return code.int().bitwise_left_shift_(15).view(torch.float32)
 
 
@@ -128,54 +144,16 @@ def of_nan(name: str, wide: bool) -> float:
     return next((table[name] for table in reversed(tables) if name in table), torch.nan)
 
 
-@in_float32(lambda x, constant=_CONSTANT: torch.exp(x))
-def short_exp(x: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
-    """exp_21f: the whole part of x / ln 2 is the exponent, a parabola of the rest the mantissa."""
-    return _power_of_two(_multiply_add(x, _INVERSE_LN2, 127.0), constant)
-
-
-def _power_of_two(power: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
-    """2 ** (power - 127)"""
-    power = power.clamp(0, 255)
-    bits = power.view(torch.int32)
-    exponent = (bits >> 23) - 127
-    fixed = ((bits & _FRACTION) | _HIDDEN_ONE).long()  # 23 bits behind the point
-    fixed = torch.where(exponent < 0, fixed >> (-exponent).clamp(0, 31), fixed << exponent.clamp(0))
-    rest = (fixed & _FRACTION).float()
-    mantissa = _multiply_add(_multiply_add(rest, _SQUARE, _LINEAR), rest, constant)
-    result = (mantissa.view(torch.int32) & ~_EXPONENT) | (fixed.int() & _EXPONENT)
-    result = result.view(torch.float32)
-    result = torch.where(power < 1, 0, result)  # chips have no denormals
-    return torch.where(power == 255, torch.inf, result)
-
-
 def parabolic_exp(x: torch.Tensor) -> torch.Tensor:
     """exp of float32 x: the nearest power of two, 0 from 2**-127 on, times a parabola (ckernel_sfpu_sdpa.h)."""
-    whole = (x * _INVERSE_LN2).round().clamp(-127, 127)
-    rest = _multiply_add(whole, -0.6931471805599453, x)
-    return torch.where(whole == -127, 0, torch.ldexp(_polynomial(rest, _PARABOLA), whole))
-
-
-def _reciprocal(x: torch.Tensor, steps: int = 1) -> torch.Tensor:
-    """1 / x of x >= 1: a parabola of the mantissa and steps of Newton's method."""
-    bits = x.view(torch.int32)
-    mantissa = ((bits & _FRACTION) | (127 << 23)).view(torch.float32)
-    scale = (~bits & _EXPONENT).view(torch.float32) * 0.5
-    square, linear, constant = _RECIPROCAL
-    guess = _multiply_add(_multiply_add(-mantissa, square, linear), -mantissa, constant)
-    for _ in range(steps):
-        guess = _multiply_add(guess, _multiply_add(-mantissa, guess, 1.0), guess)
-    return guess * scale
-
-
-def inverse_of(x: torch.Tensor) -> torch.Tensor:
-    """1 / x of float32. NaN counts as infinity."""
-    return torch.copysign(special.flushed(_reciprocal(x.abs(), steps=2)), x)
+    whole = (x * INVERSE_LN2).round().clamp(-127, 127)
+    rest = multiply_add(whole, -0.6931471805599453, x)
+    return torch.where(whole == -127, 0, torch.ldexp(polynomial(rest, _PARABOLA), whole))
 
 
 def inverse(x: torch.Tensor, approximate: bool) -> torch.Tensor:
     """Return 1 / x of float32 x >= 1 as a bfloat16 dest holds it. The approximate form is cut, not rounded."""
-    return keep(_reciprocal(x), BFLOAT16) if approximate else (1 / x).bfloat16().float()
+    return keep(reciprocal(x), BFLOAT16) if approximate else (1 / x).bfloat16().float()
 
 
 def inverse_root(x: torch.Tensor, approximate: bool) -> torch.Tensor:
@@ -183,7 +161,7 @@ def inverse_root(x: torch.Tensor, approximate: bool) -> torch.Tensor:
     if not approximate:
         return torch.rsqrt(x)
     guess = (_RSQRT_SEED - (x.contiguous().view(torch.int32) >> _ONE)).view(torch.float32)
-    return guess * _multiply_add(-guess, x * guess, _RSQRT)
+    return guess * multiply_add(-guess, x * guess, _RSQRT)
 
 
 @in_float32(F.gelu)
@@ -197,49 +175,54 @@ def gelu_by_table(x: torch.Tensor) -> torch.Tensor:
 @in_float32(F.logsigmoid)
 def log_sigmoid(x: torch.Tensor) -> torch.Tensor:
     """Return -softplus(-x) of float32 x: a polynomial between -4 and 4, within 4e-3, and above 4 the fast exp."""
-    softplus = _polynomial(-x, _SOFTPLUS)
+    softplus = polynomial(-x, _SOFTPLUS)
     return torch.where(x > 4, -fast_exp(-x), torch.where(x > -4, -softplus, x))
-
-
-def _polynomial(x: torch.Tensor, coefficients: tuple[float, ...]) -> torch.Tensor:
-    """The polynomial of float32 x; the coefficients begin with the constant."""
-    result = torch.full_like(x, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        result = _multiply_add(result, x, coefficient)
-    return result
 
 
 @in_float32(torch.special.i0)
 def i0(x: torch.Tensor) -> torch.Tensor:
     """Return i0 of float32 x by the kernel's polynomial, which is 4 % too small at 16."""
-    return _polynomial(x * x, _I0)
+    return polynomial(x * x, _I0)
 
 
 def _i1(x: torch.Tensor) -> torch.Tensor:
     x = x.clamp(-88.5, 88.5)
-    numerator, denominator = (_polynomial(x * x, c) for c in _I1)
+    numerator, denominator = (polynomial(x * x, c) for c in _I1)
     root = torch.rsqrt(x.abs())
-    large = torch.copysign(short_exp(x.abs()) * root * _polynomial(root * root, _I1_FROM_10), x)
+    large = torch.copysign(short_exp(x.abs()) * root * polynomial(root * root, _I1_FROM_10), x)
     return torch.where(x.abs() > 10, large, special.flushed(numerator * x * inverse_of(denominator)))
 
 
 def _atan(x: torch.Tensor) -> torch.Tensor:
     least = torch.where(x.abs() >= 1, inverse_of(x.abs()), x.abs())
-    angle = _polynomial(least * least, _ATAN) * least
+    angle = polynomial(least * least, _ATAN) * least
     return torch.copysign(torch.where(x.abs() >= 1, torch.pi / 2 - angle, angle), x)
 
 
 def _tanhshrink(x: torch.Tensor) -> torch.Tensor:
-    tanh = torch.copysign(_polynomial(x.abs(), _TANH_FROM_1).clamp(max=1), x)
-    return torch.where(x.abs() > 1, x - tanh, special.flushed(x * (x * x) * _polynomial(x * x, _TANHSHRINK)))
+    tanh = torch.copysign(polynomial(x.abs(), _TANH_FROM_1).clamp(max=1), x)
+    return torch.where(x.abs() > 1, x - tanh, special.flushed(x * (x * x) * polynomial(x * x, _TANHSHRINK)))
+
+
+def _tanh(x: torch.Tensor) -> torch.Tensor:
+    return torch.copysign(polynomial(x.abs(), _TANH).clamp(max=1), x)
+
+
+def _mish(x: torch.Tensor) -> torch.Tensor:
+    exp = short_exp(x).bfloat16().float()
+    inverse = reciprocal(multiply_add(exp + 1, exp + 1, 1.0))
+    factor = exp * (exp + 2) * inverse
+    if special.on_blackhole():
+        factor = torch.where(x >= 0, multiply_add(inverse, -2.0, 1.0), factor)
+    return torch.where(x >= 8, x, x * factor)
 
 
 def _cbrt(x: torch.Tensor) -> torch.Tensor:
     """A constant less a third of x's bits is a guess of 1 / cbrt(x)."""
-    bits = _multiply_add(x.abs().view(torch.int32).float(), -1 / 768, 13929516.0)  # 2**23 + 0x548C2B4B / 256
+    bits = multiply_add(x.abs().view(torch.int32).float(), -1 / 768, 13929516.0)  # 2**23 + 0x548C2B4B / 256
     guess = bits.view(torch.int32).bitwise_left_shift(8).view(torch.float32)
     square = x.abs() * (guess * guess)
-    correction = _polynomial(square * guess, _CBRT)
+    correction = polynomial(square * guess, _CBRT)
     return torch.copysign(square, x) * (correction * correction)
 
 
@@ -251,12 +234,12 @@ def softsign(x: torch.Tensor) -> torch.Tensor:
 def _erf(x: torch.Tensor) -> torch.Tensor:
     """A quotient of polynomials, cut to bfloat16."""
     x = x.clamp(-10, 10)
-    numerator, denominator = (_polynomial(x * x, c) for c in _ERF)
+    numerator, denominator = (polynomial(x * x, c) for c in _ERF)
     return keep((x * numerator / denominator).clamp(-1, 1), BFLOAT16)
 
 
 def _sigmoid(x: torch.Tensor) -> torch.Tensor:
-    return _reciprocal(1 + short_exp(-x))
+    return reciprocal(1 + short_exp(-x))
 
 
 def _infinite(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -269,21 +252,48 @@ def _cut(function: Callable) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda x: keep(function(x.double()).float(), BFLOAT16)
 
 
-_LARGE = 2.0**28  # from here on acosh and asinh take the logarithm of 2 * x
+_LARGE = 2.0**28  # from here on acosh and asinh are log1p(x - 1) + ln 2
 
 
 def _acosh(x: torch.Tensor) -> torch.Tensor:
-    middle = torch.log1p(_cut(lambda x: x - 1 + torch.sqrt((x + 1) * (x - 1)))(x))
-    return torch.where((x >= 1) & (x < _LARGE), middle, torch.acosh(x))
+    less = x - 1
+    sum_ = torch.where(x < _LARGE, less + _root((x + 1) * less), less)
+    result = log1p(keep(sum_, BFLOAT16)) + torch.where(x >= _LARGE, math.log(2), 0.0)
+    return torch.where(x > 1, result, torch.where(x == 1, 0.0, torch.nan))
 
 
 def _asinh(x: torch.Tensor) -> torch.Tensor:
-    middle = torch.log1p(_cut(lambda x: x + x * x / (1 + torch.sqrt(x * x + 1)))(x.abs()))
-    return torch.where((x.abs() >= 0.75) & (x.abs() < _LARGE), torch.copysign(middle, x), torch.asinh(x))
+    size, square = x.abs(), x * x
+    middle = multiply_add(square, _inverse(1 + _root(1 + square)), size)
+    large = log1p(keep(torch.where(size < _LARGE, middle, size - 1), BFLOAT16))
+    large = large + torch.where(size >= _LARGE, math.log(2), 0.0)
+    return torch.copysign(torch.where(size < 0.75, size * polynomial(square, _ASINH), large), x)
 
 
 def _atanh(x: torch.Tensor) -> torch.Tensor:
-    return torch.copysign(0.5 * torch.log1p(_cut(lambda x: 2 * x / (1 - x))(x.abs())), x)
+    size = x.abs()
+    middle = 0.5 * log1p(keep(2 * size * _inverse(1 - size), BFLOAT16))
+    edge = torch.where(size == 1, torch.inf, torch.nan)
+    return torch.copysign(torch.where(size < 1, middle, edge), x)
+
+
+def _inverse(x: torch.Tensor) -> torch.Tensor:
+    """1 / x of x > 0, of the inverse hyperbolic functions."""
+    if special.on_blackhole():
+        guess = reciprocal(x, steps=0)
+        return multiply_add(guess, multiply_add(-x, guess, 1.0), guess)
+    guess = (_INVERSE_SEED - x.view(torch.int32)).view(torch.float32)
+    error = multiply_add(x, guess, 1.0)
+    return multiply_add(-guess, multiply_add(error, error, error), -guess)
+
+
+def _root(x: torch.Tensor) -> torch.Tensor:
+    """sqrt(x) of x >= 0, of the inverse hyperbolic functions."""
+    guess = (_ROOT_SEED - (x.view(torch.int32) >> _ONE)).view(torch.float32)
+    for _ in range(2):
+        guess = guess * multiply_add(-(x * 0.5 * guess), guess, 1.5)
+    root = x * guess
+    return torch.where(x == 0, 0, multiply_add(0.5 * multiply_add(-root, root, x), guess, root))
 
 
 def _hardswish(x: torch.Tensor) -> torch.Tensor:
@@ -291,14 +301,8 @@ def _hardswish(x: torch.Tensor) -> torch.Tensor:
     return bfloat16_dest.multiply(_cut(F.hardsigmoid)(x), x, phases=4)
 
 
-def _multiply_add(a: torch.Tensor, b, c) -> torch.Tensor:
-    """a * b + c of float32 tensors and numbers, rounded once."""
-    b, c = (torch.as_tensor(x, dtype=torch.float32) for x in (b, c))
-    return (a.double() * b.double() + c.double()).float()
-
-
 _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    **{name.upper(): getattr(torch, name) for name in "frac log log10 log2 neg rsqrt sign tanh".split()},
+    **{name.upper(): getattr(torch, name) for name in "frac neg rsqrt sign".split()},
     "ACOSH": _acosh,
     "ASINH": _asinh,
     "ATAN": _atan,
@@ -310,7 +314,7 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ERFC": lambda x: keep(approximations.erfc(x), BFLOAT16),
     "ERFINV": lambda x: keep(_infinite(approximations.erfinv(x), x), BFLOAT16),
     "EXP": lambda x: short_exp(x, _CONSTANT_OF_EXP),
-    "EXP2": lambda x: _power_of_two(x + 127),
+    "EXP2": lambda x: power_of_two(x + 127),
     "FAST_EXP": lambda x: keep(fast_exp(x), BFLOAT16),
     "GELU": approximations.gelu_narrow,
     "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
@@ -319,15 +323,20 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "HARDSWISH": _hardswish,
     "I0": lambda x: keep(i0(x), BFLOAT16),
     "I1": _i1,
+    "LOG": logarithms.log,
+    "LOG10": logarithms.log10,
+    "LOG1P": log1p,
+    "LOG2": logarithms.log2,
     "LOGSIGMOID": lambda x: keep(log_sigmoid(x), BFLOAT16),
-    "LGAMMA": lambda x: approximations.lgamma(x, narrow=True),
-    "MISH": lambda x: x * special.normal(torch.tanh(F.softplus(x, threshold=100))),
+    "LGAMMA": approximations.lgamma_narrow,
+    "MISH": _mish,
     "RAD2DEG": _cut(torch.rad2deg),
     "RECIP": torch.reciprocal,
     "RELU6": F.relu6,
     "SIGMOID": _sigmoid,
     "SILU": lambda x: x * special.normal(_sigmoid(x)),
     "SOFTSIGN": _cut(softsign),
+    "TANH": _tanh,
     "TANHSHRINK": _tanhshrink,
 }
 # What the kernels give for NaN where it is not NaN: they clamp, or compare by the sign.

@@ -14,7 +14,7 @@ from typing import Callable
 import torch
 import ttnn
 
-from golden_mesh.arithmetic import engine, powers, remainders, special
+from golden_mesh.arithmetic import engine, logarithms, powers, remainders, special
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.arithmetic.parts import in_parts
@@ -131,7 +131,11 @@ def _of_truth(function: Callable) -> Callable:
 
 
 LOGICAL = {name: _of_truth(f) for name, f in functions(torch, "logical_and logical_or logical_xor").items()}
-xlogy = in_double(torch.xlogy)
+logaddexp, logaddexp2 = map(in_double, (torch.logaddexp, torch.logaddexp2))
+
+
+def xlogy(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return logarithms.times_log(a.float(), b.float(), narrow=a.dtype == b.dtype == torch.bfloat16)
 
 
 golden("ttnn.rpow")(lambda input_tensor, exponent: quotients.power_of_number(exponent, input_tensor))
@@ -160,12 +164,6 @@ def _ldexp(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return multiply(a, in_bfloat16_dest("EXP2")(b), Kernel(PHASES["HiFi4"], wide=False))
 
 
-def _xlogy(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The vector unit's logarithm and product are both cut to bfloat16."""
-    product = a.float() * engine.keep(torch.log(b.float()), engine.BFLOAT16)
-    return engine.keep(product.masked_fill((a == 0) & ~b.isnan(), 0), engine.BFLOAT16)
-
-
 def least_common_multiple(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if (largest := max(int(x.long().abs().max()) for x in (a, b))) >= 1 << 15:
         meet("lcm beyond 32767", "ttnn.lcm", f"{largest}")
@@ -185,7 +183,9 @@ _IN_BFLOAT16_DEST = {
     powers.wide: lambda a, b: powers.narrow(a.float(), b.float()).bfloat16().float(),
     quotients.repeated_product: lambda a, b: engine.keep(quotients.repeated_product(a, b), engine.BFLOAT16),
     torch.ldexp: _ldexp,
-    xlogy: _xlogy,
+    xlogy: xlogy,
+    logaddexp: lambda a, b: logarithms.logaddexp(a.float(), b.float()),
+    logaddexp2: lambda a, b: logarithms.logaddexp2(a.float(), b.float()),
 }
 
 
@@ -216,8 +216,8 @@ for _name, _function in {
     "gcd": lambda a, b: torch.gcd(a.long(), b.long()),
     "lcm": least_common_multiple,
     "ldexp": torch.ldexp,
-    "logaddexp": in_double(torch.logaddexp),
-    "logaddexp2": in_double(torch.logaddexp2),
+    "logaddexp": logaddexp,
+    "logaddexp2": logaddexp2,
     "xlogy": xlogy,
 }.items():
     golden(f"ttnn.{_name}", stacks="input_tensor_a input_tensor_b", passes=compute)(_binary(_function))
@@ -256,8 +256,8 @@ _IN_PLACE = {
     "divide": torch.div,
     "rsub": reverse_subtract,
     "squared_difference": squared_difference,
-    "logaddexp": in_double(torch.logaddexp),
-    "logaddexp2": in_double(torch.logaddexp2),
+    "logaddexp": logaddexp,
+    "logaddexp2": logaddexp2,
     **LOGICAL,
     **functions(torch, "ldexp eq ne lt le gt ge"),
 }

@@ -9,7 +9,7 @@ from typing import Callable
 
 import torch
 
-from golden_mesh.arithmetic import approximations, engine, special, vector
+from golden_mesh.arithmetic import approximations, engine, special, steps, vector
 from golden_mesh.arithmetic.vector import in_bfloat16_dest, of_nan
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens import activations
@@ -95,7 +95,7 @@ def clamp(input_tensor, min, max=None):
 # ttnn's own golden functions, with the ops' parameters.
 _PLAIN = (
     "asinh atan cbrt celu cosh deg2rad digamma elu erfc erfinv fill frac hardmish hardshrink isfinite isinf isnan "
-    "isneginf isposinf lgamma multigammaln polygamma rad2deg relu_min signbit sinh softshrink softsign threshold trunc "
+    "isneginf isposinf polygamma rad2deg relu_min signbit sinh softshrink softsign threshold trunc "
     "xielu"
 ).split()
 
@@ -116,7 +116,7 @@ _IN_FLOAT32 = {
     "erfc": approximations.erfc,
     "erfinv": approximations.erfinv,
     "i0": vector.i0,
-    "lgamma": lambda x: approximations.lgamma(x, narrow=False),
+    "lgamma": approximations.lgamma,
     "softsign": vector.softsign,
 }
 
@@ -130,6 +130,11 @@ _RULES = {name: library_golden(name) for name in _PLAIN} | functions(torch, "aco
 golden_table({f"ttnn.{name}": _by_rule(name, function) for name, function in _RULES.items() if function is not None})
 
 
+@golden("ttnn.lgamma")
+def lgamma(input_tensor):
+    return _compute(torch.lgamma, input_tensor, name="lgamma")
+
+
 @golden("ttnn.logit")
 def logit(input_tensor, eps):
     """log(x / (1 - x)). A bfloat16 dest holds each step: near 1 it is a coarse number. The division multiplies by an
@@ -141,7 +146,7 @@ def logit(input_tensor, eps):
         x = as_dest(engine.round_away(clamped, 8), x) if x.dtype == torch.bfloat16 else clamped
     lost = (x.abs() > 2.0**126) & x.isfinite() & (x.dtype == torch.bfloat16)
     quotient = as_dest(wide(x) / wide(as_dest(1 - wide(x), x)), x)
-    return _compute(torch.log, quotient.masked_fill(lost, 0))
+    return _compute(torch.log, quotient.masked_fill(lost, 0), name="log")
 
 
 @golden("ttnn.round")
@@ -176,7 +181,7 @@ def leaky_relu(input_tensor, negative_slope):
 def rdiv(input_tensor, value, rounding_mode):
     """value * (1 / x). For bfloat16, 1 / x is rounded, and the product is cut."""
     x = wide(input_tensor)
-    inverse = vector.inverse_of(special.flushed(x))
+    inverse = steps.inverse_of(special.flushed(x))
     inverse = inverse.bfloat16().float() if input_tensor.dtype == torch.bfloat16 else inverse
     result = special.signed_product(torch.full_like(x, value), inverse)
     result = {None: lambda x: x, "trunc": torch.trunc, "floor": torch.floor}[rounding_mode](result)

@@ -8,7 +8,7 @@ import ttnn
 
 from golden_mesh.arithmetic import powers, remainders, special
 from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
-from golden_mesh.arithmetic.vector import inverse_of
+from golden_mesh.arithmetic.steps import inverse_of
 from golden_mesh.hazards import meet
 
 

@@ -8,9 +8,8 @@ from golden_mesh.hazards import meet
 from golden_mesh.registry import Golden, wrap
 
 _FUNCTIONS = (
-    "addcdiv addcmul div_no_nan hardmish hypot ldexp lerp multigammaln nextafter normalize_global normalize_hw "
-    "polygamma snake_beta tan transformer.chunked_scaled_dot_product_attention "
-    "transformer.scaled_dot_product_attention xielu xlogy"
+    "addcdiv addcmul div_no_nan ldexp lerp nextafter normalize_global normalize_hw polygamma snake_beta tan "
+    "transformer.chunked_scaled_dot_product_attention transformer.scaled_dot_product_attention"
 ).split()
 
 

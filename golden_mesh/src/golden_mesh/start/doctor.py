@@ -17,7 +17,6 @@ _ORDER = "with a bfloat16 dest, the default, 1.5e-2: the library chooses the ord
 # Operations with values that differ from a chip's by more than rounding. HAZARDS.md has the numbers.
 DIFFERS = {
     "lgamma": "1.4e-2: another series on a chip",
-    "multigammaln": "4e-3: a sum of four lgamma",
     "digamma": "below 0 a chip's kernel is wrong",
     **dict.fromkeys(("sin", "cos", "tan"), "beyond 1e7 a chip's results leave [-1, 1], up to infinity"),
     "hypot": "beyond 1.8e19 infinity on a chip, below 1e-19 0",

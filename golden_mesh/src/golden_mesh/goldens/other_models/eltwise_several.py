@@ -1,5 +1,6 @@
 """Elementwise functions of several tensors without activations, gated units, and two ops of Mamba."""
 
+import math
 from functools import partial
 from typing import Callable
 
@@ -11,12 +12,15 @@ from golden_mesh.arithmetic import engine, remainders, special
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.arithmetic.product import multiply
+from golden_mesh.arithmetic.steps import multiply_add, polynomial, reciprocal
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate, beside_integers, wide
 from golden_mesh.goldens.eltwise_binary import Operand, compute, squared_difference
-from golden_mesh.goldens.eltwise_unary import as_dest, gelu, leaky_relu
+from golden_mesh.goldens.eltwise_unary import as_dest, gelu, leaky_relu, lgamma
 from golden_mesh.goldens.quotients import check_remainder, quotient, remainder_by_trunc, rounded_quotient
 from golden_mesh.registry import golden, golden_table
+
+_HALF_PI, _ATAN = torch.tensor(math.pi / 2), (-0.33203125, 0.175048828125, -0.05841064453125)  # ckernel_sfpu_atan2.h
 
 
 def _in_float32(function: Callable, *operands: Operand) -> torch.Tensor:
@@ -53,6 +57,23 @@ def _atan2(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.atan2(a.double(), b.double()).float()
 
 
+def _atan2_narrow(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """As the kernel of a bfloat16 dest computes it."""
+    a, b = torch.broadcast_tensors(special.flushed(a), special.flushed(b))
+    less, more = torch.minimum(a.abs(), b.abs()), torch.maximum(a.abs(), b.abs())
+    tangent = less * special.flushed(reciprocal(more, steps=0))
+    square = tangent * tangent
+    angle = multiply_add(polynomial(square, _ATAN) * square, tangent, tangent)
+    angle = torch.where(a.abs() >= b.abs(), _HALF_PI - angle, angle)
+    angle = torch.where(a.abs() == b.abs(), torch.where(a == 0, 0.0, _HALF_PI / 2), angle)
+    return torch.copysign(torch.where(b.signbit(), 2 * _HALF_PI - angle, angle), a).where(~more.isnan(), torch.nan)
+
+
+def atan2(input_tensor_a, input_tensor_b):
+    narrow = input_tensor_a.dtype == input_tensor_b.dtype == torch.bfloat16
+    return _in_float32(_atan2_narrow if narrow else _atan2, input_tensor_a, input_tensor_b)
+
+
 def _snake_beta(x: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
     return x + torch.sin(alpha * x) ** 2 / beta
 
@@ -62,6 +83,15 @@ def _packed(function: Callable, a: torch.Tensor, b: Operand, dtype: ttnn.DataTyp
     if isinstance(b, torch.Tensor) and not (a.is_floating_point() or b.is_floating_point()):
         return function(a.long(), b.long())
     return pack(compute(function, a, b, dtype, {"a": dtype, "b": dtype}), dtype)
+
+
+@golden("ttnn.multigammaln")
+def multigammaln(input_tensor, out):
+    """Of four dimensions: lgamma at x and up to 1.5 below, added one by one. Each step is a tensor."""
+    total = lgamma(input_tensor)
+    for below in (0.5, 1.0, 1.5):
+        total = _packed(torch.add, total, lgamma(_packed(torch.sub, input_tensor, below, out.dtype)), out.dtype)
+    return _packed(torch.add, total, 3 * math.log(math.pi), out.dtype)
 
 
 def _is_in_steps(dtype, *operands: Operand) -> bool:
@@ -87,7 +117,7 @@ def _addcmul(input_a, input_b, input_c, value, out):
 _ROWS = {
     "ttnn.addalpha": _with_alpha(torch.add),
     "ttnn.addcmul": _addcmul,
-    "ttnn.atan2": lambda input_tensor_a, input_tensor_b: _in_float32(_atan2, input_tensor_a, input_tensor_b),
+    "ttnn.atan2": atan2,
     # the next number of the tensors' dtype from a towards b
     "ttnn.nextafter": lambda input_tensor_a, input_tensor_b: torch.nextafter(input_tensor_a, input_tensor_b),
     "ttnn.snake_beta": lambda input_tensor, alpha, beta: _in_float32(_snake_beta, input_tensor, alpha, beta),
