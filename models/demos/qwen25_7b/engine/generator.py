@@ -1,6 +1,7 @@
 """Generator: prompts in, token ids out as they come. The decode loop of all replicas is `Generator._serve`."""
 
 from collections import Counter, abc, deque
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from traceback import clear_frames
@@ -206,21 +207,23 @@ class Generator:
         self._check_idle()  # another call may have begun since `generate` returned
         self._waiting, self._cancelled = waiting, set()
         try:
-            while waiting or any(engine.running for engine in self._engines):
-                yield from self._prefill()
-                for engine in self._engines:  # all replicas work before the first is read
-                    if engine.running:
-                        engine.launch_steps(max(s.remaining for s in engine.running))
-                for engine in self._engines:
-                    if engine.replica.in_flight:
-                        yield from self._new_tokens(engine, engine.read_step())
-        except GeneratorExit:
-            self._end()
-            raise
+            with suppress(GeneratorExit):  # the call is closed before its end
+                while waiting or any(engine.running for engine in self._engines):
+                    yield from self._prefill()
+                    for engine in self._engines:  # all replicas work before the first is read
+                        if engine.running:
+                            engine.launch_steps(max(s.remaining for s in engine.running))
+                    for engine in self._engines:
+                        if engine.replica.in_flight:
+                            yield from self._new_tokens(engine, engine.read_step())
+            for engine in self._engines:
+                engine.drain()
+                for sequence in engine.running:
+                    engine.finish(sequence)
         except BaseException as error:
             self._reset(error)
             raise
-        self._end()
+        self._waiting = None
 
     def _prefill(self) -> Iterator[Token]:
         """Admit waiting sequences, prefill them, and yield their first tokens."""
@@ -264,17 +267,6 @@ class Generator:
         for token in tokens:
             if token.user not in self._cancelled:  # while the tokens before it were yielded
                 yield token
-
-    def _end(self) -> None:
-        try:
-            for engine in self._engines:
-                engine.drain()
-                for sequence in engine.running:
-                    engine.finish(sequence)
-        except BaseException as error:
-            self._reset(error)
-            raise
-        self._waiting = None
 
     def _reset(self, error: BaseException) -> None:
         """After an error the contents of the caches and the launches in flight are unknown."""
