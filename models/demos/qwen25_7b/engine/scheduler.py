@@ -8,8 +8,9 @@
 
 from collections import OrderedDict, abc
 from dataclasses import dataclass, field
-from itertools import count
-from typing import Collection, Optional
+from hashlib import sha256
+from itertools import takewhile
+from typing import Collection, Iterator, Optional
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class BlockPool:
     A free block keeps its contents until it is allocated again, so a later sequence with this prefix can
     use it. The block that was freed first is allocated first.
 
-    A prefix match is exact: a full block is known by its tokens and by the known block before it.
+    A full block is known by the SHA-256 of all tokens up to its end.
     """
 
     def __init__(self, blocks: int, block: int):
@@ -75,10 +76,8 @@ class BlockPool:
         self.block = block
         self.ref_counts = [0] * blocks  # sequences that use each block
         self._free = OrderedDict.fromkeys(range(blocks))  # in the order of allocation
-        self._by_key: dict[tuple, int] = {}  # (id of the prefix before it, its tokens) -> block
-        self._keys: dict[int, tuple] = {}  # block -> its key in _by_key
-        self._prefix_ids: dict[int, int] = {}  # block -> id of the prefix that ends with it
-        self._new_ids = count(1)  # never repeated; 0 is the empty prefix
+        self._blocks: dict[bytes, int] = {}  # digest of a prefix -> the block that ends it
+        self._digests: dict[int, bytes] = {}  # the inverse
 
     @property
     def num_free(self) -> int:
@@ -86,15 +85,8 @@ class BlockPool:
 
     def lookup_prefix(self, tokens: abc.Sequence[int]) -> list[int]:
         """Return the blocks of the longest known prefix of `tokens`, in whole blocks."""
-        found: list[int] = []
-        prefix = 0
-        for start in range(0, len(tokens) - self.block + 1, self.block):
-            block = self._by_key.get((prefix, tuple(tokens[start : start + self.block])))
-            if block is None:
-                break
-            found.append(block)
-            prefix = self._prefix_ids[block]
-        return found
+        known = takewhile(self._blocks.__contains__, self._prefixes(tokens))
+        return [self._blocks[digest] for digest in known]
 
     def reference(self, blocks: abc.Sequence[int]) -> None:
         """Add one user to each of the blocks that `lookup_prefix` returned."""
@@ -114,19 +106,13 @@ class BlockPool:
     def register_prefix(self, tokens: abc.Sequence[int], blocks: abc.Sequence[int]) -> None:
         """Make the full blocks of a sequence known. tokens: from its beginning, held by `blocks`.
 
-        A prefix that is known already keeps its block; the blocks after it become known too.
+        A prefix that is known already keeps its block.
         """
-        prefix = 0
-        for start, block in zip(range(0, len(tokens) - self.block + 1, self.block), blocks):
-            key = prefix, tuple(tokens[start : start + self.block])
-            known = self._by_key.get(key)
-            if known is None:
+        for digest, block in zip(self._prefixes(tokens), blocks):
+            if digest not in self._blocks:
                 self.forget(block)  # it may be known by earlier contents
-                self._by_key[key] = block
-                self._keys[block] = key
-                self._prefix_ids[block] = next(self._new_ids)
-                known = block
-            prefix = self._prefix_ids[known]
+                self._blocks[digest] = block
+                self._digests[block] = digest
 
     def free(self, blocks: abc.Sequence[int]) -> None:
         """Remove one user from each block. The last is allocated again first: earlier ones are likelier prefixes."""
@@ -138,9 +124,16 @@ class BlockPool:
 
     def forget(self, block: int) -> None:
         """Make the block known by no prefix."""
-        key = self._keys.pop(block, None)
-        if key is not None:
-            del self._by_key[key], self._prefix_ids[block]
+        digest = self._digests.pop(block, None)
+        if digest is not None:
+            del self._blocks[digest]
+
+    def _prefixes(self, tokens: abc.Sequence[int]) -> Iterator[bytes]:
+        """Yield the digest of each prefix in whole blocks, the shortest first."""
+        digest = sha256()
+        for start in range(0, len(tokens) - self.block + 1, self.block):
+            digest.update(np.array(tokens[start : start + self.block], dtype=np.int64).tobytes())
+            yield digest.digest()
 
 
 class Scheduler:
