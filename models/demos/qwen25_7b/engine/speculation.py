@@ -11,7 +11,7 @@ order.
 
 from collections import abc
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Iterator, NamedTuple
 
 from .scheduler import Sequence
 
@@ -79,35 +79,32 @@ class Speculation:
         """Return a draft for every sequence, or none if no draft token has a slot."""
         known = self._proposers
         self._proposers = {s: known[s] if s in known else NgramProposer() for s in sequences}
-        proposed = {sequence: self._draft_tokens(sequence) for sequence in sequences}
-        if self.grouped(sequences):
-            return self._in_groups(proposed)
-        drafting = sum(map(bool, proposed.values()))
-        own = {sequence.slot for sequence in sequences}
-        inactive = [slot for slot in range(self.slots) if slot not in own]
-        if not drafting or len(inactive) < drafting:
-            return []
-        share = len(inactive) // drafting
+        proposed = [self._draft_tokens(sequence) for sequence in sequences]
+        shares = self._groups(sequences) if self.grouped(sequences) else self._lent_slots(sequences, proposed)
         drafts = []
-        for sequence in sequences:
-            tokens = proposed[sequence][:share]
-            lent = [inactive.pop(0) for _ in tokens]
-            drafts.append(Draft(sequence, (sequence.slot, *lent), (sequence.tokens[-1], *tokens)))
+        for sequence, draft_tokens, slots in zip(sequences, proposed, shares):
+            tokens = (sequence.tokens[-1], *draft_tokens)[: len(slots)]
+            drafts.append(Draft(sequence, tuple(slots[: len(tokens)]), tokens))
         return drafts if any(len(draft.slots) > 1 for draft in drafts) else []
 
     def grouped(self, sequences: abc.Collection[Sequence]) -> bool:
         """Whether each sequence gets a group of slots."""
         return len(sequences) <= self.groups
 
-    def _in_groups(self, proposed: dict[Sequence, list[int]]) -> list[Draft]:
-        drafts, size = [], self.slots // self.groups
-        for group, (sequence, tokens) in enumerate(proposed.items()):
+    def _groups(self, sequences: abc.Sequence[Sequence]) -> Iterator[range]:
+        """Yield the slots of each sequence's group that a chunk of keys has room for."""
+        size = self.slots // self.groups
+        for first, sequence in zip(range(0, self.slots, size), sequences):
             position = len(sequence.tokens) - 1
-            tokens = tokens[: min(size, self.k_chunk - position % self.k_chunk) - 1]
-            first = group * size
-            slots = tuple(range(first, first + 1 + len(tokens)))
-            drafts.append(Draft(sequence, slots, (sequence.tokens[-1], *tokens)))
-        return drafts if any(len(draft.slots) > 1 for draft in drafts) else []
+            yield range(first, first + min(size, self.k_chunk - position % self.k_chunk))
+
+    def _lent_slots(self, sequences: abc.Sequence[Sequence], proposed: list[list[int]]) -> Iterator[list[int]]:
+        """Yield each sequence's own slot, with an equal share of the inactive ones where it has draft tokens."""
+        own = {sequence.slot for sequence in sequences}
+        inactive = [slot for slot in range(self.slots) if slot not in own]
+        share = len(inactive) // max(1, sum(map(bool, proposed)))
+        for sequence, tokens in zip(sequences, proposed):
+            yield [sequence.slot, *(inactive.pop(0) for _ in tokens[:share])]
 
     def _draft_tokens(self, sequence: Sequence) -> list[int]:
         """None beyond the sequence's end, where the host samples, or where penalties need the tokens before."""
