@@ -2,7 +2,7 @@
 
 from collections import deque
 from functools import partial
-from typing import Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import torch
 import ttnn
@@ -258,22 +258,12 @@ def load_replicas(
     recipe: Recipe,
     *,
     users: int,
-    max_seq_len: int,
-    queues: int,
-    speculate: int = 1,
+    **options: Any,
 ) -> list[Replica]:
-    """A replica on each device, together for `users` sequences."""
+    """A replica on each device, together for `users` sequences. options: as in Replica.load."""
+    options |= dict(traced=traces_available())
+    shares = [len(range(i, users, len(devices))) for i in range(len(devices))]
     return [
-        Replica.load(
-            device,
-            checkpoint,
-            checkpoint.config,
-            recipe,
-            users=len(range(i, users, len(devices))),
-            max_seq_len=max_seq_len,
-            traced=traces_available(),
-            queues=queues,
-            speculate=speculate,
-        )
-        for i, device in enumerate(devices)
+        Replica.load(device, checkpoint, checkpoint.config, recipe, users=share, **options)
+        for device, share in zip(devices, shares)
     ]
