@@ -7,9 +7,7 @@ tokenizer_config.json has the special tokens, the chat template, and which token
 
 import json
 import re
-import shutil
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Mapping, Optional
 
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
@@ -55,31 +53,15 @@ def replaced_rules(directory: Path, hf: Any) -> Optional[str]:
 
     hf: the checkpoint's, of load_tokenizer.
     """
-    fields = _fields(directory)
     file = "tokenizer.json" if (directory / "tokenizer.json").exists() else "tokenizer.model"
     try:
-        if file == "tokenizer.json":
-            own = _without_vocabulary(directory)
-            theirs = _of_class_alone(directory, fields, own)
-            same = _pieces(theirs.backend_tokenizer) == _pieces(own)
-        else:
-            theirs = _of_class(directory, fields)
-            same = all(theirs.tokenize(text) == hf.tokenize(text) for text in PROBES)
-    except Exception:  # that class needs a vocabulary, or cannot be loaded
+        theirs = _of_class(directory, _fields(directory))
+        same = all(theirs.tokenize(text) == hf.tokenize(text) for text in PROBES)
+    except Exception:  # that class cannot be loaded
         return None
     name = type(theirs).__name__
     line = f"{directory}: {file}'s rules are used; {name} of transformers would divide text in another way"
     return None if same else line
-
-
-def _of_class_alone(directory: Path, fields: Mapping[str, Any], rules: Tokenizer) -> Any:
-    """The tokenizer that AutoTokenizer chooses, of rules without a vocabulary."""
-    with TemporaryDirectory() as folder:
-        for name in CONFIGS:
-            if (directory / name).exists():
-                shutil.copy(directory / name, folder)
-        rules.save(f"{folder}/tokenizer.json")
-        return _of_class(Path(folder), fields)
 
 
 def _of_5() -> bool:
@@ -127,18 +109,6 @@ def _without_vocabulary(directory: Path) -> Tokenizer:
         contents |= {"added_tokens": [], "post_processor": None}
         contents["model"] |= {"vocab": {}, "merges": [], "unk_token": None}
     return Tokenizer.from_str(json.dumps(contents))
-
-
-def _pieces(tokenizer: Tokenizer) -> list[Any]:
-    """How PROBES are divided before the vocabulary is used, and whether a whole piece is looked up before merges."""
-    pieces: list[Any] = [getattr(tokenizer.model, "ignore_merges", False)]
-    for text in PROBES:
-        if tokenizer.normalizer is not None:
-            text = tokenizer.normalizer.normalize_str(text)
-        if tokenizer.pre_tokenizer is not None:
-            text = [piece for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
-        pieces.append(text)
-    return pieces
 
 
 def _set_sentencepiece_rules(hf: Any, directory: Path, *, legacy: bool) -> None:
