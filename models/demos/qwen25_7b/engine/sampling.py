@@ -52,27 +52,20 @@ def gumbel(keys: Sequence[int], positions: Sequence[int], count: int) -> torch.T
     keys: each sequence's stream_key. positions: of the token to sample, 0 being a sequence's first.
     The noise of a candidate does not depend on count.
     """
-    return torch.from_numpy(_noise(_streams(keys, positions)[:, None], np.arange(count)))
+    uniform = ((_bits(keys, positions, count) >> np.uint64(11)) + 0.5) * 2.0**-53  # 53 bits, never 0 or 1
+    return torch.from_numpy((-np.log(-np.log(uniform))).astype(np.float32))
 
 
 def uniform(keys: Sequence[int], positions: Sequence[int], count: int) -> torch.Tensor:
     """Return numbers [sequences, count] float32 above 0 and below 1, for TtFullSampler. Arguments: as gumbel's."""
-    streams = _streams(keys, positions)[:, None]
-    bits = _mixed(streams + np.arange(count).astype(np.uint64) * _STEP)
-    numbers = ((bits >> np.uint64(41)) + 0.5) * 2.0**-23  # float32 has them exactly
+    numbers = ((_bits(keys, positions, count) >> np.uint64(41)) + 0.5) * 2.0**-23  # float32 has them exactly
     return torch.from_numpy(numbers.astype(np.float32))
 
 
-def _streams(keys: Sequence[int], positions: Sequence[int]) -> np.ndarray:
-    """Return the counter at which each sequence's noise starts, [sequences] uint64."""
-    return _mixed(_mixed(np.array(keys, dtype=np.uint64)) ^ np.array(positions, dtype=np.uint64))
-
-
-def _noise(stream: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Return the Gumbel noise float32 of candidates. ranks: 0 is the largest logit."""
-    bits = _mixed(stream + ranks.astype(np.uint64) * _STEP)
-    uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53  # 53 bits, never 0 or 1
-    return (-np.log(-np.log(uniform))).astype(np.float32)
+def _bits(keys: Sequence[int], positions: Sequence[int], count: int) -> np.ndarray:
+    """Return random bits [sequences, count] uint64. Arguments: as gumbel's."""
+    starts = _mixed(_mixed(np.array(keys, dtype=np.uint64)) ^ np.array(positions, dtype=np.uint64))
+    return _mixed(starts[:, None] + np.arange(count, dtype=np.uint64) * _STEP)
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
@@ -132,12 +125,11 @@ def sample_tokens(logits: torch.Tensor, next_tokens: Sequence[NextToken]) -> lis
 
     logits: [slots, vocab_size] bfloat16.
     """
-    streams = _streams([t.key for t in next_tokens], [t.position for t in next_tokens])
     # One row at a time: a row fits the processor's cache.
-    return [_sample_token(logits[t.slot], t, streams[i : i + 1]) for i, t in enumerate(next_tokens)]
+    return [_sample_token(logits[t.slot], t) for t in next_tokens]
 
 
-def _sample_token(logits: torch.Tensor, next_token: NextToken, stream: np.ndarray) -> int:
+def _sample_token(logits: torch.Tensor, next_token: NextToken) -> int:
     params = next_token.params
     if params.penalized:
         logits = penalize(logits, params, next_token.counts)
@@ -150,7 +142,7 @@ def _sample_token(logits: torch.Tensor, next_token: NextToken, stream: np.ndarra
     scores = np.repeat(scaled.numpy(), times)
     if not isfinite(scores[0]) or isnan(scores[-1]):  # the same with noise
         return int(logits.float().argmax())
-    rank = _sample_rank(scores, params, stream)
+    rank = _sample_rank(scores, next_token)
     value = values[np.searchsorted(times.cumsum(), rank, side="right")]
     earlier = times[values > value].sum()
     equal = reduce(np.logical_or, (bits == number for number in numbers[values == value]))
@@ -173,8 +165,9 @@ def _distinct(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return numbers, values, times[numbers]
 
 
-def _sample_rank(scores: np.ndarray, params: SamplingParams, stream: np.ndarray) -> int:
+def _sample_rank(scores: np.ndarray, next_token: NextToken) -> int:
     """The sampled candidate's rank, op for op as TtSampler. scores: logits / temperature, falling; written to."""
+    params = next_token.params
     if 1 <= params.top_k <= CANDIDATES:
         scores = scores[:CANDIDATES]
     if params.top_k:
@@ -188,7 +181,8 @@ def _sample_rank(scores: np.ndarray, params: SamplingParams, stream: np.ndarray)
         dropped = before >= torch.tensor(params.top_p)  # never the first: its sum before is 0
         scores = np.where(dropped, np.float32(NEVER), scores[:count])
     scores = scores[: params.top_k or None]
-    return int((scores + _noise(stream, np.arange(len(scores)))).argmax())
+    noise = gumbel([next_token.key], [next_token.position], len(scores))[0].numpy()
+    return int((scores + noise).argmax())
 
 
 def log_prob(logits: torch.Tensor, token: int) -> float:
