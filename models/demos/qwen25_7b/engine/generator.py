@@ -86,19 +86,14 @@ class ReplicaEngine:
         on_host = any(map(self.input_batch.samples_on_host, running))
         ahead = 1 if self._speculation or on_host else STEPS_AHEAD
         while self.replica.in_flight < min(max_steps, ahead) and (self.input_batch.valid or not self.replica.in_flight):
-            self._drafts = self._propose(running)
+            if self._speculation:
+                self._drafts = self._speculation.propose(running)
             if self._drafts:
                 grouped = self._speculation.grouped(running)
                 mode = self.input_batch.write_drafts(self._drafts, grouped=grouped)
                 self.replica.launch_verify(mode, grouped=grouped)
                 return
             self.replica.launch_decode(self.input_batch.write_step(running, self.replica.in_flight))
-
-    def _propose(self, running: list[Sequence]) -> list[Draft]:
-        """None beside penalties: the chips count tokens by slot, and drafts borrow slots."""
-        if self._speculation is None or any(map(self.input_batch.penalizes_on_device, running)):
-            return []
-        return self._speculation.propose(running)
 
     def read_step(self) -> list[Sequence]:
         """Return the running sequences with their tokens of the oldest step in flight."""

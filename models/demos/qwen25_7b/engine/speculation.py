@@ -76,7 +76,12 @@ class Speculation:
     _proposers: dict[Sequence, NgramProposer] = field(default_factory=dict)
 
     def propose(self, sequences: abc.Sequence[Sequence]) -> list[Draft]:
-        """Return a draft for every sequence, or none if no draft token has a slot."""
+        """Return a draft for every sequence, or none if no draft token has a slot.
+
+        None beside penalties: the chips count tokens by slot, and drafts borrow slots.
+        """
+        if any(sequence.params.penalized and sequence.params.on_device for sequence in sequences):
+            return []
         known = self._proposers
         self._proposers = {s: known[s] if s in known else NgramProposer() for s in sequences}
         proposed = [self._draft_tokens(sequence) for sequence in sequences]
@@ -107,8 +112,8 @@ class Speculation:
             yield [sequence.slot, *(inactive.pop(0) for _ in tokens[:share])]
 
     def _draft_tokens(self, sequence: Sequence) -> list[int]:
-        """None beyond the sequence's end, where the host samples, or where penalties need the tokens before."""
-        if not sequence.params.on_device or sequence.params.penalized:
+        """None beyond the sequence's end, or where the host samples."""
+        if not sequence.params.on_device:
             return []
         count = min(self.max_tokens, sequence.remaining) - 1
         return self._proposers[sequence].propose(sequence.tokens, count)
