@@ -120,7 +120,7 @@ def test_a_fault_ends_its_call_only(replica, prompts, expected, tokenizer, monke
     sampling, owner, name, call = FAULTS[fault]
     # Another test has compiled this kind of step and captured it. Here it runs op by op first, as in a new process.
     replica.traces.release()
-    replica.traces._compiled.clear()
+    replica.traces.compiled.clear()
     generator = Generator([replica])
     with monkeypatch.context() as patched:
         raised = fail_at(patched, OWNERS[owner](replica), name, call, error)

@@ -139,7 +139,7 @@ class Replica:
         if separate:
             # Slots outside the prefill get a token too, so the token counts stay as they are.
             self._sample(mode, logits, record=False)
-            self.traces.mark_compiled(("prefill", mode))
+            self.traces.compiled.add(("prefill", mode))
         if kind.samples:
             self._start_read(logits)
 

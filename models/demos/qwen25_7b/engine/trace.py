@@ -23,22 +23,22 @@ class Traces:
 
     mesh_device: ttnn.MeshDevice
     enabled: bool  # False runs every step op by op
+    compiled: set[Hashable] = field(default_factory=set)  # kinds of work that have run to their end
     _captured: dict[Hashable, tuple[int, list[ttnn.Tensor]]] = field(default_factory=dict)  # trace ids and results
-    _compiled: set[Hashable] = field(default_factory=set)
     _results: list[ttnn.Tensor] = field(default_factory=list)  # the last step's, if it ran op by op
 
     def run(self, kind: Hashable, step: Callable[[], list[ttnn.Tensor]], *, traced: bool = True) -> list[ttnn.Tensor]:
         """Launch a step; its tensors are ready when the compute queue has finished. traced: whether it has a trace."""
         self._free_results()
         traced = traced and self.enabled
-        if traced and kind in self._compiled:
+        if traced and kind in self.compiled:
             self.capture(kind, step)
             trace_id, results = self._captured[kind]
             ttnn.execute_trace(self.mesh_device, trace_id, cq_id=COMPUTE, blocking=False)
             return results
         self.release_unless_compiled(kind)
         self._results = step()
-        self.mark_compiled(kind)
+        self.compiled.add(kind)
         if traced:
             self.capture(kind, step)
         return self._results
@@ -49,12 +49,8 @@ class Traces:
         A compiled program keeps semaphores in L1 and kernels, in memory that a trace may use for
         its temporaries: the next replay would overwrite them.
         """
-        if kind not in self._compiled:
+        if kind not in self.compiled:
             self.release()
-
-    def mark_compiled(self, kind: Hashable) -> None:
-        """After a kind of work has run to its end, all its programs are compiled."""
-        self._compiled.add(kind)
 
     def release(self) -> None:
         """Free all traces and their results."""
@@ -67,7 +63,7 @@ class Traces:
 
     def capture(self, kind: Hashable, step: Callable[[], list[ttnn.Tensor]]) -> None:
         """Capture a step, if it has run: a capture may not compile, and computes nothing."""
-        if kind in self._captured or kind not in self._compiled:
+        if kind in self._captured or kind not in self.compiled:
             return
         trace_id = ttnn.begin_trace_capture(self.mesh_device, cq_id=COMPUTE)
         try:
