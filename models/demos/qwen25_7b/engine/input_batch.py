@@ -190,9 +190,6 @@ class InputBatch:
     def samples_on_host(self, sequence: Sequence) -> bool:
         return self._on_host or not sequence.params.on_device
 
-    def penalizes_on_device(self, sequence: Sequence) -> bool:
-        return sequence.params.penalized and not self.samples_on_host(sequence)
-
     def write_step(self, running: list[Sequence], in_flight: int) -> SamplingMode:
         """Prepare a decode step; return its mode. in_flight: steps launched and not read before it."""
         tokens = [0] * self._device.slots
@@ -216,7 +213,7 @@ class InputBatch:
         self.valid = False  # the prefill's sampler writes a token for each of the 32 slots
         if not sampled:
             return SamplingMode.GREEDY
-        new_counts = any(map(self.penalizes_on_device, sampled))
+        new_counts = any(s.params.penalized and not self.samples_on_host(s) for s in sampled)
         return self._write_sampling(((s.slot, s, len(s.tokens)) for s in running), new_counts=new_counts)
 
     def write_drafts(self, drafts: list[Draft], *, grouped: bool = False) -> SamplingMode:

@@ -9,7 +9,7 @@ import torch
 import ttnn
 
 from ..config import recipe_named
-from ..plans.blocks import INACTIVE, attention_tables, equal_shares
+from ..plans.blocks import attention_tables, equal_shares
 from ..plans.grids import ceil_div
 from ..plans.parallel_plan import MAX_USERS
 from ..text.request import check_request
@@ -103,10 +103,9 @@ class ReadinessGenerator:
     ) -> torch.Tensor:
         """Return logits [rows, vocab_size] after tokens [rows, 1] at start_pos [rows]."""
         replica, positions = self._with_traces(enable_trace), start_pos.tolist()
-        inactive = replica.slots - len(positions)
-        blocks = [*self._blocks(page_table, [position + 1 for position in positions]), *[[]] * inactive]
-        ids = [*tokens.flatten().tolist(), *[0] * inactive]
-        replica.inputs.write_slots(ids, [*positions, *[INACTIVE] * inactive], attention_tables(blocks, replica.width))
+        blocks = self._blocks(page_table, [position + 1 for position in positions])
+        tables = attention_tables([*blocks, *[[]] * (replica.slots - len(blocks))], replica.width)
+        replica.inputs.write_slots(tokens.flatten().tolist(), positions, tables)
         replica.launch_decode()
         replica.read_tokens()
         return replica.read_logits()[: len(positions)].float()

@@ -1,10 +1,4 @@
-"""Which sequences a replica runs, in which slots, with which blocks of the cache.
-
-- Sequence: a request and its tokens.
-- BlockPool: allocates, shares and frees blocks, and knows which blocks hold a prefix.
-- Scheduler: gives sequences slots and blocks. A sequence gets blocks for all its tokens at once, so none runs short
-  later.
-"""
+"""Which sequences a replica runs, in which slots, with which blocks of the cache."""
 
 from collections import OrderedDict, abc
 from dataclasses import dataclass, field
@@ -138,6 +132,8 @@ class BlockPool:
 
 class Scheduler:
     """Gives sequences slots and blocks. The pool has blocks for max_sequences whole contexts.
+
+    A sequence gets blocks for all its tokens at once, so none runs short later.
 
     - slots: rows of a decode step.
     - max_sequences: sequences at once; may be fewer than slots.
