@@ -22,7 +22,6 @@ from models.demos.qwen25_7b.demo import demo
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys, os, time; sys.path.insert(0, {repository!r})
-from models.demos.qwen25_7b.cli import interrupt
 from models.demos.qwen25_7b.cli.command import run, status_of
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.cli.terminal import say

@@ -6,12 +6,13 @@ A program imports torch, transformers and ttnn inside its main, so that `run` is
 import errno
 import gc
 import os
+import signal
 import sys
 import warnings
-from typing import Any, Callable, NoReturn, Optional, TextIO
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, NoReturn, Optional, TextIO
 
 from ..errors import UserError
-from . import interrupt
 from .terminal import complain
 
 REFUSED = 2  # the exit status of a user error
@@ -22,6 +23,9 @@ QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_VERBOSITY": "error",
 }
+
+_signal: Optional[int] = None  # that has told the program to end
+_is_over = False  # the program only exits now
 
 
 def quiet_libraries() -> None:
@@ -44,8 +48,14 @@ def _show(message: Any) -> None:
 
 
 def run(main: Callable[[], Optional[int]]) -> NoReturn:
-    """Run a program and exit with its status: `if __name__ == "__main__": run(main)`."""
-    interrupt.handle_signals()
+    """Run a program and exit with its status: `if __name__ == "__main__": run(main)`.
+
+    SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, so that `with` blocks close the mesh.
+    """
+    global _is_over
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup or a script sets it
+            signal.signal(number, _interrupt)
     gc.set_threshold(100_000)  # torch, transformers and ttnn make two million objects: the default takes a second
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")
@@ -54,7 +64,7 @@ def run(main: Callable[[], Optional[int]]) -> NoReturn:
     except KeyboardInterrupt:  # outside status_of
         status = _interrupted()
     finally:
-        interrupt.end_signals()
+        _is_over = True
         for stream in (sys.stdout, sys.stderr):
             _flush(stream)
     sys.exit(status)
@@ -67,7 +77,7 @@ def status_of(command: Callable[[], Optional[int]]) -> int:
     except KeyboardInterrupt:
         return _interrupted()
     except Exception as error:
-        if interrupt.is_interrupted():  # the error is a consequence
+        if is_interrupted():  # the error is a consequence
             return _interrupted()
         if isinstance(error, BrokenPipeError):  # `| head`
             return READER_LEFT
@@ -78,10 +88,34 @@ def status_of(command: Callable[[], Optional[int]]) -> int:
         return REFUSED
 
 
+def is_interrupted() -> bool:
+    """Whether a signal has told the program to end."""
+    return _signal is not None
+
+
+@contextmanager
+def ctrl_c_calls(pressed: Callable[[], None]) -> Iterator[None]:
+    """Inside, Ctrl-C calls `pressed`, which may raise, in the main thread. SIGTERM and SIGHUP still interrupt."""
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: pressed())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _interrupt(number: int, _frame: Any) -> None:
+    global _signal
+    if not _is_over:
+        _signal = _signal or number
+        raise KeyboardInterrupt
+
+
 def _interrupted() -> int:
-    status = interrupt.end_signals()
+    """Return the exit status of an interrupted program: 128 plus the signal's number."""
+    global _is_over
+    _is_over = True
     complain("interrupted")
-    return status
+    return 128 + (_signal or signal.SIGINT)
 
 
 def _user_message(error: Exception) -> Optional[str]:

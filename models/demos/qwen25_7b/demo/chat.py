@@ -5,7 +5,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
-from ..cli import interrupt
+from ..cli.command import ctrl_c_calls, is_interrupted
 from ..cli.terminal import complain, say
 from ..config.sampling import SamplingParams
 from ..engine.open_model import OpenModel
@@ -38,7 +38,7 @@ class Chat:
             with suppress(ImportError):  # without it, the terminal itself knows backspace
                 import readline  # noqa: F401 - input() edits with it from now on
         say(f"{HELP}\n")
-        with interrupt.ctrl_c_calls(self._press):
+        with ctrl_c_calls(self._press):
             conversation = self._new_conversation()
             while (line := self._read()) is not None and line != "/exit":
                 if line == "/reset":
@@ -73,7 +73,7 @@ class Chat:
             say()
             return None
         except KeyboardInterrupt:
-            if not self._at_terminal or interrupt.is_interrupted():
+            if not self._at_terminal or is_interrupted():
                 raise
             say(f"\n({HELP})")
             return ""
