@@ -130,7 +130,7 @@ def pack_prompts(prompts: Sequence[Prompt], max_rows: int, block: int) -> list[P
         full, rests = {}, []
         for prompt in wave:
             *full[prompt.slot], rest = _cut(prompt, max_rows, block)
-            rests.append(rest)
+            rests += rest.chunks
         beginnings, packed = _cut_together(rests, max_rows, block)
         batches += beginnings
         for batch in sorted(packed, key=lambda batch: min(order[slot] for slot in batch.slots)):
@@ -154,22 +154,18 @@ def _waves(prompts: Sequence[Prompt], block: int) -> list[list[Prompt]]:
 
 def _cut(prompt: Prompt, max_rows: int, block: int) -> Iterator[PrefillBatch]:
     """Yield the prompt's batches, if no other prompt shares them: full chunks, then the rest."""
-    at, end = prompt.num_cached, len(prompt.tokens)
-    while True:
-        num_cached = at // block * block
-        rest = _smallest_batch([PrefillChunk(prompt, at, num_cached, end)], max_rows, block)
-        if rest is not None:
-            yield rest
-            return
-        step = chunk_step(max_rows, block)
-        start = at // step * step
+    step, at = chunk_step(max_rows, block), prompt.num_cached
+    rest = PrefillChunk(prompt, at, at // block * block, len(prompt.tokens))
+    while (last := _smallest_batch([rest], max_rows, block)) is None:
+        start = rest.start // step * step
         at = start + max_rows
-        chunk = PrefillChunk(prompt, start, num_cached, at)
-        yield PrefillBatch(max_rows, (chunk,), chunked=start > 0)
+        yield PrefillBatch(max_rows, (replace(rest, start=start, end=at),), chunked=start > 0)
+        rest = replace(rest, start=at, num_cached=at // block * block)
+    yield last
 
 
 def _cut_together(
-    rests: list[PrefillBatch], max_rows: int, block: int
+    rests: list[PrefillChunk], max_rows: int, block: int
 ) -> tuple[list[PrefillBatch], list[PrefillBatch]]:
     """Return batches of several prompts' beginnings, and packed batches of the rests, in the way that costs least.
 
@@ -179,32 +175,27 @@ def _cut_together(
     for share in (2, 4):
         cut = max_rows // share
         # With a longer rest, a batch gains less than it costs.
-        fitting = [
-            chunk
-            for chunk in (rest.chunks[0] for rest in rests)
-            if chunk.num_cached == 0 and cut < chunk.end <= cut * 3 // 2
-        ]
+        fitting = [chunk for chunk in rests if chunk.num_cached == 0 and cut < chunk.end <= cut * 3 // 2]
         chosen = fitting[: len(fitting) // share * share]
         if not chosen or cut % block:
             continue
         first = [replace(chunk, start=0, end=cut) for chunk in chosen]
         groups = [tuple(first[i : i + share]) for i in range(0, len(first), share)]
         beginnings = [PrefillBatch(max_rows, group, chunked=False) for group in groups]
-        after = [replace(chunk, start=cut, num_cached=cut) for chunk in chosen]
-        slots = {chunk.prompt.slot for chunk in chosen}
-        left = [rest for rest in rests if slots.isdisjoint(rest.slots)]
-        left += [_smallest_batch([chunk], max_rows, block) for chunk in after]
+        left = [chunk for chunk in rests if chunk not in chosen]
+        left += [replace(chunk, start=cut, num_cached=cut) for chunk in chosen]
         ways.append((beginnings, list(_pack(left, max_rows, block))))
     # A batch reads all weights, and computes its rows.
     return min(ways, key=lambda way: sum(WEIGHTS + batch.rows for batches in way for batch in batches))
 
 
-def _pack(rests: list[PrefillBatch], max_rows: int, block: int) -> Iterator[PrefillBatch]:
-    """Yield batches of the rests, in the order of their starts, the longest first: as many in a batch as save most.
+def _pack(chunks: list[PrefillChunk], max_rows: int, block: int) -> Iterator[PrefillBatch]:
+    """Yield batches of the chunks, in the order of their starts, the longest first: as many in a batch as save most.
 
-    A batch costs its rows and WEIGHTS. It costs no more than its rests alone.
+    A batch costs its rows and WEIGHTS. It costs no more than its chunks alone.
     """
-    rests = sorted(rests, key=lambda rest: (rest.chunks[0].num_cached, -rest.rows))
+    rests = [_smallest_batch([chunk], max_rows, block) for chunk in chunks]
+    rests.sort(key=lambda rest: (rest.chunks[0].num_cached, -rest.rows))
     while rests:
         cheapest, least, alone = rests[0], inf, 0
         for count, rest in enumerate(rests, 1):
