@@ -11,6 +11,7 @@ order.
 
 from collections import abc
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from typing import Iterator, NamedTuple
 
 from .scheduler import Sequence
@@ -41,10 +42,7 @@ class NgramProposer:
         for length in NGRAM_LENGTHS:
             at = self._after.get(tuple(tokens[-length:])) if length <= len(tokens) else None
             if at is not None:
-                draft = list(tokens[at : at + count])
-                while len(draft) < count:
-                    draft.append(draft[at + len(draft) - len(tokens)])
-                return draft
+                return list(islice(cycle(tokens[at:]), count))
         return []
 
 
