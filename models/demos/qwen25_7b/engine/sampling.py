@@ -7,7 +7,6 @@ a preemption. With top-k of 1 to 32, host and chips use the same noise. Without 
 
 import secrets
 from enum import Enum
-from functools import reduce
 from math import isfinite, isnan
 from typing import Mapping, NamedTuple, Optional, Sequence
 
@@ -133,7 +132,7 @@ def _sample_token(logits: torch.Tensor, next_token: NextToken) -> int:
     params = next_token.params
     if params.penalized:
         logits = penalize(logits, params, next_token.counts)
-    logits = logits.bfloat16()  # as topk reads penalized logits on the chips
+    logits = logits.bfloat16() + 0.0  # as topk reads penalized logits on the chips; without -0
     if params.greedy:
         return int(logits.float().argmax())
     bits = logits.view(torch.int16).numpy().view(np.uint16)
@@ -143,18 +142,16 @@ def _sample_token(logits: torch.Tensor, next_token: NextToken) -> int:
     if not isfinite(scores[0]) or isnan(scores[-1]):  # the same with noise
         return int(logits.float().argmax())
     rank = _sample_rank(scores, next_token)
-    value = values[np.searchsorted(times.cumsum(), rank, side="right")]
-    earlier = times[values > value].sum()
-    equal = reduce(np.logical_or, (bits == number for number in numbers[values == value]))
-    return int(np.flatnonzero(equal)[rank - earlier])
+    at = np.searchsorted(times.cumsum(), rank, side="right")
+    return int(np.flatnonzero(bits == numbers[at])[rank - times[:at].sum()])
 
 
 def _distinct(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the distinct bfloat16 numbers of a row, falling: their bits, float32 values, and how often the row has
     each.
 
-    A row has few distinct numbers, so counting them is the fastest way to sort it. Zero may be there with both
-    signs. NaN is the first or the last. bits: [vocab_size] uint16.
+    A row has few distinct numbers, so counting them is the fastest way to sort it. NaN is the first or the last.
+    bits: [vocab_size] uint16.
     """
     times = np.bincount(bits, minlength=1 << 16)
     numbers = np.flatnonzero(times > 0)
