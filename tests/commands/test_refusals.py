@@ -338,5 +338,5 @@ def test_a_wrong_argument_from_python(call, message, tmp_path, monkeypatch):
 
 
 def test_a_request_that_just_fits():
-    check_request([[7]], 1, 2)
+    check_request([[7]], 1, 2, vocab_size=8)
     check_request([[7] * 100] * 32, 28, 128, vocab_size=8)

@@ -170,10 +170,8 @@ class Generator:
         A generator serves one call at a time; read the iterator to the end or close it. An error in a step ends this
         call only. UserError, at once, for a request that the model cannot serve, and while another call runs.
         """
-        model = self.replicas[0].model
-        check_request(
-            prompts, max_new_tokens, model.model_config.max_seq_len, vocab_size=model.model_config.dims.vocab_size
-        )
+        model_config = self.replicas[0].model.model_config
+        check_request(prompts, max_new_tokens, model_config.max_seq_len, vocab_size=model_config.dims.vocab_size)
         params = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else sampling
         if len(params) != len(prompts):
             raise UserError(f"one sampling a user: {len(prompts)} prompts, {len(params)} samplings")

@@ -1,15 +1,13 @@
 """Checks of a request. They cost little, so a caller runs them before it loads a model."""
 
-from typing import Optional, Sequence
+from typing import Sequence
 
 from ..errors import UserError, check_integer, shown
 
 MAX_SPECULATE = 8  # tokens of a sequence in a step: each adds a cache update to every layer
 
 
-def check_request(
-    prompts: Sequence[Sequence[int]], max_new_tokens: int, max_seq_len: int, *, vocab_size: Optional[int] = None
-) -> None:
+def check_request(prompts: Sequence[Sequence[int]], max_new_tokens: int, max_seq_len: int, *, vocab_size: int) -> None:
     """UserError, naming the prompt and the limit, for a request that the model cannot serve."""
     check_integer("max_new_tokens", max_new_tokens, 1)
     if not prompts:
@@ -23,7 +21,7 @@ def check_request(
                 f"more than the context of {max_seq_len}: shorten it, ask for fewer new tokens, or "
                 "choose a longer max_seq_len"
             )
-        if vocab_size is not None and not 0 <= min(prompt) <= max(prompt) < vocab_size:
+        if not 0 <= min(prompt) <= max(prompt) < vocab_size:
             raise UserError(
                 f"prompt {user} has token ids {min(prompt)} to {max(prompt)}, the model's are 0 to "
                 f"{vocab_size - 1}: is the tokenizer this model's?"
