@@ -121,12 +121,9 @@ class DeviceInputs:
         params = [*params, *[GREEDY] * (self.slots - len(params))]
         if params != self._params:
             host = SamplingControls.of(params).to_host(self.mesh_device)
+            self._params = []  # unknown if the write fails
             self._queues.write(zip(host.parameters, self.controls.parameters, strict=True))
             self._params = params
-
-    def reset(self) -> None:
-        """After an error: `write_sampling_params` writes its next parameters even if they are equal."""
-        self._params = []
 
     def write_noise(self, noise: torch.Tensor) -> None:
         """noise: [32, CANDIDATES] for the next step; greedy slots have zeros."""

@@ -1,7 +1,7 @@
 """open_model: from a checkpoint's name to a model that generates text."""
 
 import weakref
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Iterator, Optional, Sequence
@@ -37,7 +37,7 @@ class TextDelta:
 
 
 @dataclass(eq=False, repr=False)
-class OpenModel:
+class OpenModel(AbstractContextManager):
     """A model on a machine's chips. Close it, or use it as a context manager."""
 
     checkpoint: CachedCheckpoint | Checkpoint
@@ -95,9 +95,6 @@ class OpenModel:
     def close(self) -> None:
         """End the answers that are being generated, and close the mesh."""
         self._close()
-
-    def __enter__(self) -> "OpenModel":
-        return self
 
     def __exit__(self, *_) -> None:
         self.close()

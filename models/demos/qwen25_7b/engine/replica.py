@@ -237,7 +237,6 @@ class Replica:
         """After an error: wait for what the chips still run, forget it, and capture traces again."""
         ttnn.synchronize_device(self.mesh_device)  # reads in flight write to host memory
         self._pending.clear()
-        self.inputs.reset()
         self.close()
 
     def _traced_kinds(self) -> list[PrefillKind]:
