@@ -224,5 +224,5 @@ def test_a_batch_comes_after_the_batches_that_write_what_it_reads():
 def test_batches_keep_the_order_of_their_first_prompts():
     sizes = [(500, 0), (104, 64), (480, 0), (104, 64), (300, 0)]
     batches = pack_prompts(prompts_of(*sizes), LARGEST[2], 32)
-    first = [min(batch.slots) for batch in batches]
+    first = [min(chunk.prompt.slot for chunk in batch.chunks) for batch in batches]
     assert first == sorted(first)

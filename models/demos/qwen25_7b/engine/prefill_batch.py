@@ -90,21 +90,12 @@ class PrefillBatch:
             return list(range(len(self.sampled_rows)))
         return [chunk.prompt.slot for chunk in self.chunks if chunk.end == len(chunk.prompt.tokens)]
 
-    @property
-    def slots(self) -> list[int]:
-        """The slots of all its prompts."""
-        return [chunk.prompt.slot for chunk in self.chunks]
-
 
 def prefill_kinds(max_rows: int, slots: int) -> list[PrefillKind]:
-    """Return all kinds of batches that `pack_prompts` gives for up to `slots` prompts, the most frequent first.
-
-    First batches of one prompt or of whole prompts, then the full chunks of long prompts, then batches of several
-    chunks.
-    """
+    """Return all kinds of batches that `pack_prompts` gives for up to `slots` prompts, the most frequent first."""
     sizes = _sizes(max_rows)
-    alone = [PrefillKind(rows, chunked) for rows in sizes for chunked in (False, True)]
-    full = [PrefillKind(max_rows, chunked, samples=False) for chunked in (False, True)]
+    alone = [PrefillKind(rows, chunked) for rows in sizes for chunked in (False, True)]  # or whole prompts
+    full = [PrefillKind(max_rows, chunked, samples=False) for chunked in (False, True)]  # of long prompts
     shares = [1 << i for i in range(1, (slots - 1).bit_length() + 1)]
     several = [PrefillKind(rows, True, sequences=n) for rows in sizes for n in shares if rows // n >= TILE]
     return alone + full + several
@@ -133,8 +124,8 @@ def pack_prompts(prompts: Sequence[Prompt], max_rows: int, block: int) -> list[P
             rests += rest.chunks
         beginnings, packed = _cut_together(rests, max_rows, block)
         batches += beginnings
-        for batch in sorted(packed, key=lambda batch: min(order[slot] for slot in batch.slots)):
-            batches += [chunk for slot in batch.slots for chunk in full[slot]]
+        for batch in sorted(packed, key=lambda batch: min(order[chunk.prompt.slot] for chunk in batch.chunks)):
+            batches += [earlier for chunk in batch.chunks for earlier in full[chunk.prompt.slot]]
             batches.append(batch)
     return batches
 

@@ -54,8 +54,7 @@ def default_sampling(config: "GenerationConfig") -> SamplingParams:
     """Return the sampling of Hugging Face's generate without options. Greedy sampling has penalties, too."""
     values = {name: getattr(config, name) for name in SAMPLING}
     # transformers 4.57 has no filter where a file says null. 5.x leaves everything null, for `generate` to fill in.
-    unset = dict(temperature=1.0, top_k=0 if type(config)().top_k else 50, top_p=1.0)
-    unset["repetition_penalty"] = 1.0
+    unset = dict(temperature=1.0, top_k=0 if type(config)().top_k else 50, top_p=1.0, repetition_penalty=1.0)
     values |= {name: unset[name] for name, value in values.items() if value is None}
     if not config.do_sample:
         values["temperature"] = 0.0
