@@ -84,13 +84,7 @@ class ReadinessGenerator:
             return torch.cat([logits for _, logits in logits_after_each(replica, *ids)])[None].float()
         starts = [0] * len(ids) if start_pos is None else map(int, start_pos)
         blocks = self._blocks(page_table, [len(own) for own in ids])
-        logits = torch.zeros(len(ids), 1, replica.model.model_config.dims.vocab_size)
-        for batch in replica.batches([Prompt(*row) for row in zip(range(len(ids)), ids, starts, blocks)]):
-            replica.prefill(batch)
-            if batch.sampled_slots:
-                replica.read_tokens()
-                logits[batch.sampled_slots, 0] = replica.read_logits()[batch.sampled_slots].float()
-        return logits
+        return replica.prefill_logits(list(map(Prompt, range(len(ids)), ids, starts, blocks)))[:, None]
 
     def decode_forward(
         self,

@@ -143,6 +143,16 @@ class Replica:
         if kind.samples:
             self._start_read(logits)
 
+    def prefill_logits(self, prompts: Sequence[Prompt]) -> torch.Tensor:
+        """Prefill the prompts of slots 0, 1, ...; return the logits [prompts, vocab_size] float32 after each."""
+        logits = torch.zeros(len(prompts), self.model.model_config.dims.vocab_size)
+        for batch in self.batches(prompts):
+            self.prefill(batch)
+            if slots := batch.sampled_slots:
+                self.read_tokens()
+                logits[slots] = self.read_logits()[slots].float()
+        return logits
+
     def compile_prefill(self, batch: PrefillBatch) -> None:
         """Compile the programs of a kind of batch by one layer of each kind. What it computes means nothing."""
         inputs = self._host_inputs(batch).to_device(self.mesh_device)

@@ -138,23 +138,18 @@ class QwenForCausalLM:
             Prompt(row, ids.tolist(), int(start_pos[row]), page_table[row, : ceil_div(len(ids), block)].tolist())
             for row, ids in enumerate(own)
         ]
-        next_tokens: list[NextToken] = []
-        if sampling_params is not None:
-            next_tokens = tokens_to_sample(sampling_params, list(map(len, own)), self._vocab_size)
-            counts = [TokenCounts(ids[:length], ids[length:]) for ids, length in zip(own, self.prompt_lengths)]
-            next_tokens = [t._replace(counts=counts[t.slot]) for t in next_tokens]
+        if sampling_params is None:
+            return self.replica.prefill_logits(prompts)[:, None]
+        next_tokens = tokens_to_sample(sampling_params, list(map(len, own)), self._vocab_size)
+        counts = [TokenCounts(ids[:length], ids[length:]) for ids, length in zip(own, self.prompt_lengths)]
+        next_tokens = [t._replace(counts=counts[t.slot]) for t in next_tokens]
         mode = self.replica.inputs.write_sampling(next_tokens, new_counts=True)
-        logits = torch.zeros(rows, 1, self._vocab_size)
         ids, log_probs = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows)
         for batch in self.replica.batches(prompts):
             self.replica.prefill(batch, mode)
-            sampled = batch.sampled_slots
-            if sampled and sampling_params is None:
-                self.replica.read_tokens()
-                logits[sampled, 0] = self.replica.read_logits()[sampled].float()
-            elif sampled:
+            if sampled := batch.sampled_slots:
                 self._read_sampled([next_tokens[row] for row in sampled], ids, log_probs)
-        return logits if sampling_params is None else _with_log_probs(next_tokens, ids, log_probs)
+        return _with_log_probs(next_tokens, ids, log_probs)
 
     def decode_forward(
         self,
