@@ -41,7 +41,7 @@ def main() -> None:
             call, new = model.generate(asked, NEW_TOKENS), [[] for _ in asked]
             while read != sum(map(len, new)) and (delta := next(call, None)):
                 new[delta.user].append(delta.token)
-                assert delta.last == (new[delta.user] == right[delta.user % len(right)])
+                assert bool(delta.finish_reason) == (new[delta.user] == right[delta.user % len(right)])
                 with pytest.raises(UserError, match="in the middle of another call"):
                     model.generate(prompts)
             for user, tokens in enumerate(new):

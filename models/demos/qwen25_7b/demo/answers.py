@@ -83,7 +83,7 @@ def answer(
         for delta in model.generate(token_ids, args.max_new_tokens, params, stop=args.stop):
             speed.add(delta.user)
             answers[delta.user].add(delta)
-            bar.update(delta.last)
+            bar.update(delta.finish_reason is not None)
             if single:
                 say(delta.text, end="")
     show(answers)

@@ -29,11 +29,7 @@ class TextDelta:
     user: int
     text: str
     token: int
-    finish_reason: Optional[str]  # the last token's: "stop", or "length" for max_new_tokens
-
-    @property
-    def last(self) -> bool:
-        return self.finish_reason is not None
+    finish_reason: Optional[str]  # the last token's: "stop", or "length" for max_new_tokens; None before it
 
 
 @dataclass(eq=False, repr=False)
