@@ -70,6 +70,8 @@ ROWS = {
     "sum(full(1, F32, 300, 1, 32, 32), dim=0, compute_kernel_config=IN_L1)": 300,
     # after each outer dim the sum is packed
     "experimental.fast_reduce_nc(full(1, BF, 3, 257, 32, 32), dims=[0, 1], compute_kernel_config=HIFI2)": 776,
+    "moreh_mean(full(1, BF, 3, 257, 32, 32), dim=[0, 1], keepdim=True)": 1.0078125,
+    "moreh_norm(full(3, BF, 3, 3, 32, 40), p=2.0, dim=[2, 3], keepdim=True)": 109,
     "moreh_sum(full(1, BF, 3, 257, 32, 32), dim=[0, 1], keepdim=True, compute_kernel_config=HIFI2)": 776,
     # bits that become float32 go through SrcA
     "bitcast(put(torch.full((32, 32), 0x3F801FFF), ttnn.int32), F32)": 1,

@@ -4,6 +4,7 @@ A backward op returns the gradients that are_required_outputs names, or those wi
 """
 
 import math
+from functools import reduce
 from typing import Callable
 
 import torch
@@ -54,13 +55,30 @@ def power_in_steps(x: torch.Tensor, p: float) -> torch.Tensor:
 
 
 @golden("ttnn.moreh_norm", ignores="keepdim")
-def moreh_norm(input, p, dim, out):
-    """The last two dims are kept, whatever keepdim says. bfloat16 rows: powers, their sum and its root, each packed."""
-    dims = _axes(dim, input.dim())
-    if input.dtype != torch.bfloat16 or math.isinf(p) or p <= 0 or dims != [input.dim() - 1]:
+def moreh_norm(input, p, dim, compute_kernel_config, out):
+    """moreh_abs_pow, moreh_sum and moreh_abs_pow."""
+    dims, kernel = _axes(dim, input.dim()), Kernel.of(compute_kernel_config, "HiFi4")
+    if kernel.wide or input.dtype != torch.bfloat16 or p <= 0 or math.isinf(p):
         return torch.linalg.vector_norm(input.float(), p, dims).reshape(out.shape)
-    total = sums_of_rows(power_in_steps(input, p), Kernel.of(None, "HiFi4"))
-    return power_in_steps(total.bfloat16(), 1 / p).reshape(out.shape)
+    return power_in_steps(moreh_sum(power_in_steps(input, p), dims, compute_kernel_config, out), 1 / p)
+
+
+def _sum_over(x: torch.Tensor, d: int, kernel: Kernel, *, mean: bool = False) -> torch.Tensor:
+    """The sum of bfloat16 over a dim, or its mean: the factor of rows is rounded to bfloat16, others are cut."""
+    factor = 1 / x.shape[d] if mean else 1.0
+    if d == x.dim() - 1:
+        total = sums_of_rows(x, kernel, torch.tensor(factor).bfloat16().item())
+    elif d == x.dim() - 2:
+        total = sums_of_columns(x, kernel, engine.cut_number(factor))
+    elif mean:  # the sum of two is packed
+        total = _times(reduce(engine.add, x.split(1, d)), factor, kernel)
+    else:
+        total = sum_of_outer(x, d, kernel)
+    return packer.pack(total, ttnn.bfloat16)
+
+
+def _times(x: torch.Tensor, factor: float, kernel: Kernel) -> torch.Tensor:
+    return multiply(x.bfloat16(), torch.tensor(engine.cut_number(factor)).bfloat16(), kernel)
 
 
 @golden("ttnn.moreh_sum", ignores="keepdim")
@@ -68,29 +86,28 @@ def moreh_sum(input, dim, compute_kernel_config, out):
     """One dim after another, from the last one on."""
     if not input.is_floating_point():
         return input.sum(_axes(dim, input.dim())).reshape(out.shape)
-    kernel = Kernel.of(compute_kernel_config, "HiFi4")
     for d in sorted(_axes(dim, input.dim()), reverse=True):
-        if d == input.dim() - 1:
-            total = sums_of_rows(input, kernel)
-        elif d == input.dim() - 2:
-            total = sums_of_columns(input, kernel, 1.0)
-        else:
-            total = sum_of_outer(input, d, kernel)
-        input = packer.pack(total, ttnn.bfloat16)
+        input = _sum_over(input, d, Kernel.of(compute_kernel_config, "HiFi4"))
     return input.reshape(out.shape)
 
 
-def _mean_backward(output_grad, dim, out):
+@golden("ttnn.moreh_mean", ignores="keepdim")
+def moreh_mean(input, dim, compute_kernel_config, out):
+    for d in sorted(_axes(dim, input.dim()), reverse=True):
+        input = _sum_over(input, d, Kernel.of(compute_kernel_config, "HiFi4"), mean=True)
+    return input.reshape(out.shape)
+
+
+@golden("ttnn.moreh_mean_backward", ignores="keepdim input_grad_shape")
+def moreh_mean_backward(output_grad, dim, compute_kernel_config, out):
     count = math.prod(out.shape[d] for d in _axes(dim, len(out.shape)))
-    return _spread(output_grad, dim, out.shape).expand(out.shape) / count
+    spread = _spread(output_grad, dim, out.shape).expand(out.shape)
+    return _times(spread, 1 / count, Kernel.of(compute_kernel_config, "HiFi4"))
 
 
-_OVER_DIMS = {
-    "ttnn.moreh_mean": lambda input, dim, out: input.float().mean(_axes(dim, input.dim())).reshape(out.shape),
-    "ttnn.moreh_mean_backward": _mean_backward,
-    "ttnn.moreh_sum_backward": lambda output_grad, dim, out: _spread(output_grad, dim, out.shape).expand(out.shape),
-}
-golden_table(_OVER_DIMS, ignores="keepdim input input_grad_shape")
+@golden("ttnn.moreh_sum_backward", ignores="keepdim input")
+def moreh_sum_backward(output_grad, dim, out):
+    return _spread(output_grad, dim, out.shape).expand(out.shape)
 
 
 @golden("ttnn.moreh_norm_backward", ignores="keepdim")
