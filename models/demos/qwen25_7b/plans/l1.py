@@ -132,7 +132,7 @@ def prefill_ops(plan: PrefillPlan, cached_prefix: bool) -> Iterator[Op]:
     layer = plan.layer
     config, parallel, kv_format = layer.dims, layer.parallel, layer.recipe.kv_cache
     head_dim, hidden, chips = config.head_width, config.hidden_size, parallel.tp
-    q_width, kv_width = parallel.q_width(head_dim), parallel.kv_width(head_dim)
+    q_width, kv_width = parallel.q_heads * head_dim, parallel.kv_heads * head_dim
 
     def spread(columns: int, format: str = "bfloat16") -> int:
         return interleaved(plan.rows, columns, layer.chip.grid.cores, format)

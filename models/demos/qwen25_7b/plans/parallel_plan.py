@@ -78,11 +78,3 @@ class ParallelPlan:
     def deals_out(kv_heads: int, tp: int) -> bool:
         """Whether tp chips can share a model's KV heads evenly, each head whole on its chips."""
         return kv_heads % tp == 0 or tp % kv_heads == 0
-
-    def q_width(self, head_dim: int) -> int:
-        """Columns of a chip's queries, and of its attention output."""
-        return self.q_heads * head_dim
-
-    def kv_width(self, head_dim: int) -> int:
-        """Columns of a chip's keys, and of its values."""
-        return self.kv_heads * head_dim
