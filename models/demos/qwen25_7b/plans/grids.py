@@ -26,7 +26,7 @@ class Grid:
 class Shards:
     """A tensor in L1: `shape` (rows, columns) of it on each of the grid's first `cores` cores, row by row."""
 
-    layout: Literal["width", "height", "block"]
+    layout: Literal["WIDTH_SHARDED", "HEIGHT_SHARDED", "BLOCK_SHARDED"]  # ttnn's names
     grid: Grid
     cores: int
     shape: tuple[int, int]
@@ -35,17 +35,17 @@ class Shards:
 def width_sharded(width: int, grid: Grid, cores: int = 0) -> Shards:
     """[1, 1, 32, width] cut into blocks of columns over the first cores of the grid; 0: over all."""
     cores = cores or grid.cores
-    return Shards("width", grid, cores, (TILE, width // cores))
+    return Shards("WIDTH_SHARDED", grid, cores, (TILE, width // cores))
 
 
 def height_sharded(width: int, grid: Grid, cores: int) -> Shards:
     """[1, cores, 32, width]: one tile row, a slot's heads, on each core."""
-    return Shards("height", grid, cores, (TILE, width))
+    return Shards("HEIGHT_SHARDED", grid, cores, (TILE, width))
 
 
 def block_sharded(rows: int, width: int, grid: Grid) -> Shards:
-    """[1, 1, rows, columns]: rows over the grid's rows, `width` columns on each column of cores."""
-    return Shards("block", grid, grid.cores, (rows // grid.y, width))
+    """[1, 1, rows, width]: rows over the grid's rows, columns over its columns."""
+    return Shards("BLOCK_SHARDED", grid, grid.cores, (rows // grid.y, width // grid.x))
 
 
 def residual_grid(hidden_tiles: int, grid: Grid, tp: int) -> Grid:

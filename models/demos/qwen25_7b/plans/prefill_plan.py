@@ -125,18 +125,17 @@ class PrefillPlan:
     @property
     def residual_memory(self) -> Shards:
         """[1, 1, rows, hidden]"""
-        return block_sharded(self.rows, self.layer.dims.hidden_size // self.cores.x, self.cores)
+        return block_sharded(self.rows, self.layer.dims.hidden_size, self.cores)
 
     @property
     def heads_memory(self) -> Optional[Shards]:
         """[1, 1, rows, q_heads * head_dim]: attention's result as the O projection reads it."""
-        width = self.o.k_tiles * TILE // self.cores.x
-        return block_sharded(self.rows, width, self.cores) if self.o.in_sharded else None
+        return block_sharded(self.rows, self.o.k_tiles * TILE, self.cores) if self.o.in_sharded else None
 
     @property
     def wide_memory(self) -> Optional[Shards]:
         """[1, 1, rows, mlp]: gate, up and their product; joined: [gate | up], interleaved so that it can be cut."""
-        width = self.mlp_in.per_core_n * TILE
+        width = self.mlp_in.per_core_n * self.cores.x * TILE
         return block_sharded(self.rows, width, self.cores) if self.mlp_in.out_sharded else None
 
     @property
@@ -147,7 +146,7 @@ class PrefillPlan:
     @property
     def scattered_memory(self) -> Optional[Shards]:
         """[1, 1, rows, hidden / chips]: a chip's columns of the sum."""
-        width = self.layer.dims.hidden_size // self.cores.x // self.layer.parallel.tp
+        width = self.layer.dims.hidden_size // self.layer.parallel.tp
         return block_sharded(self.rows, width, self.cores) if self.o.out_sharded else None
 
 

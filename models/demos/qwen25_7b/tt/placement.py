@@ -15,12 +15,6 @@ from ..plans.model_table import Weight
 from ..plans.slices import Projection
 from ..weights.model_weights import BuildShard
 
-LAYOUTS = {
-    "width": ttnn.TensorMemoryLayout.WIDTH_SHARDED,
-    "height": ttnn.TensorMemoryLayout.HEIGHT_SHARDED,
-    "block": ttnn.TensorMemoryLayout.BLOCK_SHARDED,
-}
-
 
 def dtype_of(name: str) -> ttnn.DataType:
     """ttnn's dtype of a recipe's format name."""
@@ -84,7 +78,7 @@ def memory_config(shards: Optional[Shards]) -> ttnn.MemoryConfig:
         first = ttnn.CoreCoord(0, 0)
         cores = ttnn.num_cores_to_corerangeset_in_subcoregrids(first, shards.cores, cores, row_wise=True)
     spec = ttnn.ShardSpec(cores, shards.shape, ttnn.ShardOrientation.ROW_MAJOR)
-    return ttnn.MemoryConfig(LAYOUTS[shards.layout], ttnn.BufferType.L1, spec)
+    return ttnn.MemoryConfig(getattr(ttnn.TensorMemoryLayout, shards.layout), ttnn.BufferType.L1, spec)
 
 
 def dram_width_sharded(mesh_device: ttnn.MeshDevice, rows: int, columns: int) -> ttnn.MemoryConfig:
