@@ -67,7 +67,7 @@ class TtFullSampler:
         cuts = []
         for level, fill in zip(self.levels, self.fills):
             cuts.append(_cut(odds, level, fill))  # [pieces, 1, 32, width]
-            odds = _last(ttnn.cumsum(cuts[-1], dim=0), 0)  # [1, 1, 32, width]
+            odds = _last(ttnn.cumsum(cuts[-1], dim=0))  # [1, 1, 32, width]
         # The narrowest sums of all chips, chip after chip, have the first place.
         if self.chips > 1:
             odds = ttnn.all_gather(odds, dim=3, cluster_axis=1, memory_config=L1)
@@ -98,7 +98,7 @@ class TtFullSampler:
         tiles = ttnn.all_gather(tile, dim=3, cluster_axis=1, memory_config=L1)
         # ttnn.max would cut a large id to ten mantissa bits
         columns = ttnn.permute(tiles, (3, 0, 2, 1))
-        return ttnn.mul(_last(ttnn.cumsum(columns, dim=0), 0), 1 / TILE)
+        return ttnn.mul(_last(ttnn.cumsum(columns, dim=0)), 1 / TILE)
 
 
 def levels_of(columns: int) -> list[Level]:
@@ -133,16 +133,14 @@ def _cut(row: ttnn.Tensor, level: Level, fill: ttnn.Tensor | None) -> ttnn.Tenso
 def _first_to_reach(parts: ttnn.Tensor, uniform: ttnn.Tensor) -> ttnn.Tensor:
     """[parts, 1, 32, 1] -> [1, 1, 32, 1]: each row's first part whose cumulated sum reaches the uniform share."""
     sums = ttnn.cumsum(parts, dim=0)
-    target = ttnn.mul(_last(sums, 0), uniform, memory_config=L1)
+    target = ttnn.mul(_last(sums), uniform, memory_config=L1)
     below = ttnn.lt(sums, target, memory_config=L1)
-    return _last(ttnn.cumsum(below, dim=0), 0)
+    return _last(ttnn.cumsum(below, dim=0))
 
 
-def _last(x: ttnn.Tensor, dim: int) -> ttnn.Tensor:
-    """The last index along a dim, which stays."""
-    start = [0] * 4
-    start[dim] = x.shape[dim] - 1
-    return ttnn.slice(x, start, list(x.shape), memory_config=L1)
+def _last(x: ttnn.Tensor) -> ttnn.Tensor:
+    """The last index along the first dim, which stays."""
+    return ttnn.slice(x, [x.shape[0] - 1, 0, 0, 0], list(x.shape), memory_config=L1)
 
 
 def _columns(x: ttnn.Tensor, start: int, end: int) -> ttnn.Tensor:
