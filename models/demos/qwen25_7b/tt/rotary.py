@@ -108,34 +108,21 @@ class TtRotary:
             return ttnn.experimental.rotary_embedding_llama_fused_qk(
                 q, k, rotation.cos, rotation.sin, self.trans_mat_decode, compute_kernel_config=self.kernel
             )
-        return tuple(
-            ttnn.experimental.rotary_embedding_llama(
-                x,
-                rotation.cos,
-                rotation.sin,
-                self.trans_mat_decode,
-                is_decode_mode=True,
-                compute_kernel_config=self.kernel,
-            )
-            for x in (q, k)
-        )
+        return tuple(self._rotate(x, rotation, self.trans_mat_decode, is_decode_mode=True) for x in (q, k))
 
-    def forward_prefill(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
+    def forward_prefill(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> list[ttnn.Tensor]:
         """q and k [B, heads, S, head_dim], interleaved in L1 -> rotated, all B to the same S positions. Frees both."""
-        return self._rotate(q, rotation), self._rotate(k, rotation)
+        matrix, l1 = self.trans_mat_prefill, ttnn.L1_MEMORY_CONFIG
+        rotated = []
+        for x in (q, k):
+            rotated.append(self._rotate(x, rotation, matrix, is_decode_mode=False, memory_config=l1))
+            ttnn.deallocate(x)
+        return rotated
 
-    def _rotate(self, x: ttnn.Tensor, rotation: Rotation) -> ttnn.Tensor:
-        y = ttnn.experimental.rotary_embedding_llama(
-            x,
-            rotation.cos,
-            rotation.sin,
-            self.trans_mat_prefill,
-            is_decode_mode=False,
-            memory_config=ttnn.L1_MEMORY_CONFIG,
-            compute_kernel_config=self.kernel,
+    def _rotate(self, x: ttnn.Tensor, rotation: Rotation, matrix: ttnn.Tensor, **options) -> ttnn.Tensor:
+        return ttnn.experimental.rotary_embedding_llama(
+            x, rotation.cos, rotation.sin, matrix, compute_kernel_config=self.kernel, **options
         )
-        ttnn.deallocate(x)
-        return y
 
 
 class TtCenteredKeys:
