@@ -48,24 +48,16 @@ class TtLinear:
 
     def forward_decode(self, x: ttnn.Tensor, dtype: ttnn.DataType = ttnn.bfloat16) -> ttnn.Tensor:
         """[1, 1, 32, in] width-sharded in L1 -> [1, 1, 32, out] of dtype, width-sharded in L1."""
-        return self._multiply(x, self.weight, self.decode_program, ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG, dtype)
+        memory = ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG
+        return self._multiply(x, self.weight, dtype, program_config=self.decode_program, memory_config=memory)
 
     def forward_prefill(self, x: ttnn.Tensor, matmul: PrefillMatmul, memory: Optional[Shards]) -> ttnn.Tensor:
         """[1, 1, S, in] in L1 -> [1, 1, S, out] bfloat16 in L1, cut as `memory`; None: interleaved."""
-        return self._multiply(x, self.prefill_weight, prefill_program(matmul), memory_config(memory), ttnn.bfloat16)
+        program, config = prefill_program(matmul), memory_config(memory)
+        return self._multiply(x, self.prefill_weight, ttnn.bfloat16, program_config=program, memory_config=config)
 
-    def _multiply(
-        self, x: ttnn.Tensor, weight: ttnn.Tensor, program, memory: ttnn.MemoryConfig, dtype: ttnn.DataType
-    ) -> ttnn.Tensor:
-        return ttnn.linear(
-            x,
-            weight,
-            bias=self.bias,
-            dtype=dtype,
-            program_config=program,
-            memory_config=memory,
-            compute_kernel_config=self.kernel,
-        )
+    def _multiply(self, x: ttnn.Tensor, weight: ttnn.Tensor, dtype: ttnn.DataType, **configs) -> ttnn.Tensor:
+        return ttnn.linear(x, weight, bias=self.bias, dtype=dtype, compute_kernel_config=self.kernel, **configs)
 
 
 def decode_program(matmul: DecodeMatmul) -> ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig:
