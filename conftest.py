@@ -11,7 +11,6 @@ import pytest
 from models.demos.qwen25_7b.config import Recipe
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES, Split, machine
-from models.demos.qwen25_7b.tt import mesh
 from models.demos.qwen25_7b.tt.mesh import describe_backend, select_backend
 
 # torch, transformers and ttnn make two million objects, which the collector would walk again and again while they load.
@@ -140,8 +139,10 @@ def queues(pytestconfig) -> int:
 
 @pytest.fixture(scope="session")
 def host_alone(pytestconfig):
-    """models.demos.qwen25_7b.tt.mesh.host_alone for this run's backend: with host_alone(): ..."""
-    return partial(mesh.host_alone, pytestconfig.backend)
+    """qwen25_7b_lab.options.host_alone for this run's backend: with host_alone(): ..."""
+    from qwen25_7b_lab.options import host_alone
+
+    return partial(host_alone, pytestconfig.backend)
 
 
 @pytest.fixture(scope="session")

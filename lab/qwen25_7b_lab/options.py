@@ -1,7 +1,8 @@
-"""What the lab's commands share: subcommands, recipes by name, results that replace an earlier run's, tables."""
+"""What the lab's commands share: subcommands, recipes by name, results that replace an earlier run's, tables, steps
+without values."""
 
 import argparse
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
@@ -45,6 +46,15 @@ def check_result(option: str, file: Path, *keys: str) -> None:
             if isinstance(found, dict) and found.keys() >= set(keys):
                 return
         raise UserError(f"{option} {file}: exists, and is no result of this command; move it, or give another folder")
+
+
+def host_alone(backend: str) -> AbstractContextManager:
+    """Turn off a golden mesh's values in the block, so that a call's time is the host's work alone."""
+    if backend != "golden":
+        return nullcontext()
+    import golden_mesh
+
+    return golden_mesh.without_values()
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], *, aligned: bool = False) -> str:

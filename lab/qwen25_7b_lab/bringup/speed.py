@@ -13,8 +13,9 @@ from models.demos.qwen25_7b.cli.terminal import say
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.files import write_json
 from models.demos.qwen25_7b.plans.machines import Split
-from models.demos.qwen25_7b.tt.mesh import command_queues, host_alone, open_replicas, select_backend
+from models.demos.qwen25_7b.tt.mesh import command_queues, open_replicas, select_backend
 
+from ..options import host_alone
 from .stages import run_program
 
 WARM = 3  # steps

@@ -19,9 +19,9 @@ from models.demos.qwen25_7b.files import FileError, read_json
 from models.demos.qwen25_7b.plans.machines import Split, machine
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, TILE, ParallelPlan
-from models.demos.qwen25_7b.tt.mesh import backend_name, host_alone, open_replicas, select_backend
+from models.demos.qwen25_7b.tt.mesh import backend_name, open_replicas, select_backend
 
-from ..options import Command
+from ..options import Command, host_alone
 from .plan_tables import hops_table, splits_table
 from .published_models import FAMILIES, QWEN25, SIZES, context_contract, models_table
 

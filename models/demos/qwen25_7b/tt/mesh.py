@@ -84,18 +84,6 @@ def simulator() -> Optional[str]:
     return os.environ.get(SIMULATOR) or None
 
 
-@contextmanager
-def host_alone(backend: str) -> Iterator[None]:
-    """Turn off a golden mesh's values in the block, so that a call's time is the host's work alone."""
-    if backend != "golden":
-        yield
-        return
-    import golden_mesh
-
-    with golden_mesh.without_values():
-        yield
-
-
 def traces_available() -> bool:
     """Slow dispatch has no traces."""
     return not os.environ.get("TT_METAL_SLOW_DISPATCH_MODE")
