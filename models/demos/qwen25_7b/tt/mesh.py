@@ -1,7 +1,4 @@
-"""Open an N150, an N300, four N150, a T3K or a Galaxy, and choose the backend of ttnn.
-
-`select_backend` decides before ttnn is imported; `open_mesh` opens the chips with the fabric that collectives need.
-"""
+"""Choose the backend of ttnn before it is imported; open a machine's chips with the fabric that collectives need."""
 
 import os
 import signal
@@ -98,9 +95,6 @@ def command_queues() -> int:
 def open_mesh(split: Split, *, worker_dispatch: bool = False, queues: int = 1) -> Iterator["ttnn.MeshDevice"]:
     """The machine's chips as one mesh device, which is closed at the end.
 
-    The fabric is a ring where a replica is one, else a line. Collectives take their topology from the fabric
-    (row_topology in tt/placement.py).
-
     worker_dispatch: send commands from worker cores. This leaves a grid of 8x7.
     queues: command queues, at most command_queues().
     MeshError: the machine has fewer chips.
@@ -171,7 +165,8 @@ def shielded() -> Iterator[None]:
 
 
 def _set_fabric(split: Split) -> None:
-    """Set the fabric before the mesh is opened: a ring where a replica is one, else a line.
+    """Set the fabric before the mesh is opened: a ring where a replica is one, else a line. Collectives take their
+    topology from it (row_topology in tt/placement.py).
 
     With a ring's fabric the library lays the chips of a Galaxy out as 8x4 only if the cables of its torus are there,
     else in one line (32x1).
