@@ -9,6 +9,7 @@ from qwen25_7b_lab.prices.kinds import DTYPES
 from qwen25_7b_lab.prices.laws import Case
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, DecoderConfig
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
     NO_BLOCK,
@@ -69,10 +70,11 @@ def test_a_model_too_wide_for_a_cores_l1_is_refused_by_op_and_bytes():
         max_prefill_rows(ModelTable(wide, plan, BFP8, WORMHOLE), 1_000_000)
 
 
-def test_a_matmul_that_cannot_fit_says_how_many_bytes_it_takes():
-    least = DecodeMatmul(112, 4752, 28, 1, 99, "bfloat16", WORMHOLE).l1_bytes
-    with pytest.raises(ValueError, match=f"{least}.*{WORMHOLE.matmul_l1}"):
-        DecodeMatmul.make(112, 4752, 28, "bfloat16", WORMHOLE, out_cores=64)
+@pytest.mark.parametrize("n_tiles, divides", [(4752, 0), (384, 4)], ids=["L1", "cores"])
+def test_a_matmul_that_cannot_fit_is_refused_by_its_tiles(n_tiles, divides):
+    room = f"fits 64 cores and {WORMHOLE.matmul_l1:,} bytes"
+    with pytest.raises(UserError, match=f"no plan of a matmul of 112 x {n_tiles} tiles in bfloat16 {room}"):
+        DecodeMatmul.make(112, n_tiles, 28, "bfloat16", WORMHOLE, out_cores=64, divides=divides)
 
 
 @pytest.mark.parametrize("format", ["bfloat16", "bfloat8_b", "bfloat4_b"])

@@ -5,6 +5,7 @@ from itertools import count
 
 from ..config import DecoderConfig, Recipe
 from ..config.recipe import AllReduceDtype
+from ..errors import UserError
 from .all_reduce_plan import AllReducePlan, Topology
 from .blocks import decode_k_chunk
 from .chip import Chip
@@ -155,14 +156,14 @@ class DecodeMatmul:
         - out_cores: the most output cores.
         - divides: tiles that per_core_n must divide, so that no core's border cuts a head.
 
-        ValueError: no plan fits L1.
+        UserError: no plan fits L1.
         """
         plan = cls(k_tiles, n_tiles, in_cores, 1, tiles_per_core(n_tiles, out_cores, divides), weight, chip)
         widths = plan.widths
-        if not widths:
-            raise ValueError(
-                f"decode matmul of {k_tiles} x {n_tiles} tiles in {weight} takes {plan.l1_bytes} bytes of a core's L1, "
-                f"{chip.matmul_l1} are there: split its columns"
+        if not (plan.per_core_n and widths):
+            raise UserError(
+                f"decode: no plan of a matmul of {k_tiles} x {n_tiles} tiles in {weight} fits {out_cores} cores and "
+                f"{chip.matmul_l1:,} bytes of each one's L1: use more chips a replica (tp)"
             )
         hidden = max(HOP, PARTIAL_SUM * ceil_div(n_tiles, chip.readers))
         covering = (w for w in widths if replace(plan, in0_block_w=w).hop_seconds >= hidden)
@@ -238,8 +239,8 @@ class DecodeMatmul:
 
 
 def tiles_per_core(n_tiles: int, cores: int, divides: int = 0) -> int:
-    """Tiles of a result on each of the most cores that share it evenly. divides: as in DecodeMatmul.make."""
-    return next(p for p in divisors(n_tiles) if n_tiles // p <= cores and (not divides or divides % p == 0))
+    """Tiles of a result on each of the most cores that share it evenly; 0: none. divides: as in DecodeMatmul.make."""
+    return next((p for p in divisors(n_tiles) if n_tiles // p <= cores and (not divides or divides % p == 0)), 0)
 
 
 def stored_columns(n_tiles: int, cores: int, format: str, chip: Chip) -> DecodeMatmul:

@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Optional
 
 from ..config import DecoderConfig, Group, Recipe
-from ..errors import UserError
 from . import transforms
 from .chip import Chip
 from .decode_plan import HALF_CORES, DecodeMatmul, gate_up_tiles, lm_head_shards
@@ -60,14 +59,8 @@ class LinearSpec:
     def decode_matmul(self) -> DecodeMatmul:
         """UserError if no plan fits a core's L1."""
         k, n = (ceil_div(extent, TILE) for extent in self.weight.shape)
-        format, chip, heads = self.group.format, self.chip, self.head_width // TILE
-        try:
-            return DecodeMatmul.make(k, n, self.in_cores, format, chip, out_cores=self.out_cores, divides=heads)
-        except (ValueError, StopIteration) as error:
-            raise UserError(
-                f"decode with tp {len(self.weight.slices)}: no plan of a matmul of {k} x {n} tiles in {format} fits "
-                f"{self.out_cores} cores and {chip.matmul_l1:,} bytes of each one's L1: use more chips a replica (tp)"
-            ) from error
+        cores = dict(out_cores=self.out_cores, divides=self.head_width // TILE)
+        return DecodeMatmul.make(k, n, self.in_cores, self.group.format, self.chip, **cores)
 
     @property
     def streamed_bytes(self) -> int:
