@@ -266,28 +266,21 @@ def gate_up_tiles(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe,
     """
     hidden, least, cores = config.hidden_size // TILE, parallel.mlp // TILE, chip.matmul_cores
     residual = residual_grid(hidden, chip.grid, parallel.tp).cores
+    down = stored_columns(hidden, residual, recipe.mlp_out.format, chip)
 
-    def banks_of(columns: int, out_cores: int) -> DecodeMatmul:
-        return stored_columns(columns, out_cores, recipe.mlp_in.format, chip)
+    def fewest(matmuls: int, step: int, out_cores: int) -> tuple[int, int, int]:
+        """The fewest tiles, in whole steps; then tiles and bytes of gate, up and down that a chip reads a layer."""
+        for tiles in count(ceil_div(least, step) * step, step):
+            wide = stored_columns(2 * tiles // matmuls, out_cores, recipe.mlp_in.format, chip)
+            even = matmuls == 1 or 2 * most_even(tiles, cores) >= min(tiles, cores)
+            if even and wide.serves_prefill:
+                break
+        read_in, read_out = hidden * matmuls * wide.bank_shard * chip.banks, tiles * down.bank_shard * chip.banks
+        size = read_in * TILE_BYTES[recipe.mlp_in.format] + read_out * TILE_BYTES[recipe.mlp_out.format]
+        return tiles, read_in + read_out, size
 
-    def read(tiles: int, wide: int) -> tuple[int, int]:
-        """Tiles and bytes of gate, up and down that a chip reads a layer. wide: columns of gate and up with padding."""
-        down = tiles * stored_columns(hidden, residual, recipe.mlp_out.format, chip).bank_shard * chip.banks
-        size = hidden * wide * TILE_BYTES[recipe.mlp_in.format] + down * TILE_BYTES[recipe.mlp_out.format]
-        return hidden * wide + down, size
-
-    apart = next(
-        tiles
-        for tiles in count(least)
-        if banks_of(tiles, cores).serves_prefill and 2 * most_even(tiles, cores) >= min(tiles, cores)
-    )
-    joined = next(
-        tiles
-        for tiles in count(ceil_div(least, HALF_CORES) * HALF_CORES, HALF_CORES)
-        if banks_of(2 * tiles, 2 * HALF_CORES).serves_prefill
-    )
-    apart_tiles, apart_bytes = read(apart, 2 * banks_of(apart, cores).bank_shard * chip.banks)
-    joined_tiles, joined_bytes = read(joined, banks_of(2 * joined, 2 * HALF_CORES).bank_shard * chip.banks)
+    apart, apart_tiles, apart_bytes = fewest(matmuls=2, step=1, out_cores=cores)
+    joined, joined_tiles, joined_bytes = fewest(matmuls=1, step=HALF_CORES, out_cores=2 * HALF_CORES)
     saves = (
         apart_tiles - joined_tiles >= MIN_SAVED_SHARE * apart_tiles and apart_bytes - joined_bytes >= MIN_SAVED_BYTES
     )
