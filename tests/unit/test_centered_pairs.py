@@ -129,7 +129,7 @@ def test_outliers_of_a_head_norm_leave_an_8_bit_cache_its_bits():
     norms = {"k": torch.rand(128).add(0.5).bfloat16(), "q": torch.rand(128).add(0.5).bfloat16()}
     norms["k"][[3, 40, 100]] *= 64
     read = {f"{name}_norm": norm for name, norm in norms.items()}.__getitem__
-    q, k = (HeadNorm(f"{name}_norm", "k_norm", 128).read(read).flatten() for name in "qk")
+    q, k = (HeadNorm(f"{name}_norm", (128,), 32, "k_norm").read(read).flatten() for name in "qk")
     assert (q * k).equal(to_interleaved(norms["q"]) * to_interleaved(norms["k"]))
     plain = to_interleaved(norms["k"]) < 2
     keys, errors = torch.randn(64, 128), []

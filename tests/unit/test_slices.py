@@ -5,7 +5,7 @@ import hashlib
 import torch
 
 from models.demos.qwen25_7b.config.rope import Rope
-from models.demos.qwen25_7b.plans.slices import VERSION, Constant, KeyScaling, Projection, Table, TensorRange
+from models.demos.qwen25_7b.plans.slices import VERSION, Constant, KeyScaling, Projection, TensorRange, WholeTensor
 
 ROPE = Rope(theta=1e4, scaling=None, context=256)
 TENSORS = {
@@ -34,7 +34,7 @@ def test_a_change_of_the_slices_needs_a_new_cache_version():
             Projection(0, (TensorRange("bias", 16, 8, True, KeyScaling("bias", 16, False, ROPE, part)),), 1)
             for part in (None, "plain", "centered")
         ),
-        Table("v", (24, 6)),
+        WholeTensor("v", (24, 6), 6),
     ]
     content = b"".join(weight_slice.read(TENSORS.__getitem__).float().numpy().tobytes() for weight_slice in slices)
-    assert (VERSION, hashlib.sha256(content).hexdigest()[:16]) == (5, "de4eabb9b28c0bdc")
+    assert (VERSION, hashlib.sha256(content).hexdigest()[:16]) == (6, "de4eabb9b28c0bdc")

@@ -16,7 +16,7 @@ from .chip import Chip
 from .decode_plan import HALF_CORES, DecodeMatmul, gate_up_tiles, lm_head_shards
 from .grids import TILE, TILE_BYTES, ceil_div, most_even, residual_grid
 from .parallel_plan import ParallelPlan
-from .slices import HeadNorm, Norm, Table, WeightShard, WeightSlice
+from .slices import HeadNorm, WeightShard, WeightSlice, WholeTensor
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ class ModelTable:
     @property
     def embedding(self) -> Weight:
         """[vocab_size, hidden], on every chip; row-major, so that a row is one read."""
-        table = Table("model.embed_tokens.weight", (self.dims.vocab_size, self.dims.hidden_size))
-        return Weight((table,), tiled=False)
+        vocab, hidden = self.dims.vocab_size, self.dims.hidden_size
+        return Weight((WholeTensor("model.embed_tokens.weight", (vocab, hidden), hidden),), tiled=False)
 
     @property
     def final_norm(self) -> Weight:
@@ -236,7 +236,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
             head_width=config.head_width,
         ),
         head_norms=tuple(
-            Weight((HeadNorm(norm, k_norm, config.head_dim),), tiled=False)
+            Weight((HeadNorm(norm, (config.head_dim,), TILE, k_norm),), tiled=False)
             for norm in (q_norm, k_norm)[: 2 * config.head_norms]
         ),
         centered_bias=rope and Weight(transforms.centered_biases(*of_model, rope), tiled=False),
@@ -257,4 +257,4 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
 
 def _norm(name: str, config: DecoderConfig) -> Weight:
     """[hidden / 32, 32]: rms_norm reads its weight as rows of a tile."""
-    return Weight((Norm(name, config.hidden_size),), tiled=False)
+    return Weight((WholeTensor(name, (config.hidden_size,), TILE),), tiled=False)

@@ -5,6 +5,7 @@ one chip's tensor and nothing else. The memory of a load therefore does not grow
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import Callable, Literal, Optional
 
 import torch
@@ -15,7 +16,7 @@ from .rotary_pairs import centered_pairs, key_divisors, norm_divisors, scale, to
 
 # Part of the name of every folder of packed weights. Raise it when `read` gives other values for the same slice
 # (tests/unit/test_slices.py notices), or when the fields of a slice change.
-VERSION = 5
+VERSION = 6
 
 ReadTensor = Callable[[str], torch.Tensor]  # a tensor by its Hugging Face name
 
@@ -121,47 +122,29 @@ class Projection:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A whole tensor: the embedding."""
+class WholeTensor:
+    """A whole tensor, in rows of `width` elements."""
 
     tensor: str
-    shape: tuple[int, int]
+    tensor_shape: tuple[int, ...]
+    width: int
 
+    shape = property(lambda self: (prod(self.tensor_shape) // self.width, self.width))
     tensors = property(lambda self: (self.tensor,))
-    tensor_shapes = property(lambda self: {self.tensor: self.shape})
-
-    def read(self, tensor: ReadTensor) -> torch.Tensor:
-        return tensor(self.tensor)
-
-
-@dataclass(frozen=True)
-class Norm:
-    """The weight of a norm in rows of a tile, as rms_norm reads it: [size / 32, 32]."""
-
-    tensor: str
-    size: int
-
-    shape = property(lambda self: (self.size // TILE, TILE))
-    tensors = property(lambda self: (self.tensor,))
-    tensor_shapes = property(lambda self: {self.tensor: (self.size,)})
+    tensor_shapes = property(lambda self: {self.tensor: self.tensor_shape})
 
     def read(self, tensor: ReadTensor) -> torch.Tensor:
         return tensor(self.tensor).reshape(self.shape)
 
 
 @dataclass(frozen=True)
-class HeadNorm:
-    """The norm weight of a head of q or k, in rotary pairs and rows of a tile: [head_dim / 32, 32].
+class HeadNorm(WholeTensor):
+    """The norm weight of a head of q or k, in rotary pairs.
 
     K's pairs are equalized by powers of two, and Q's by their inverses (rotary_pairs.py).
     """
 
-    tensor: str
     k_norm: str
-    head_dim: int
-
-    shape = property(lambda self: (self.head_dim // TILE, TILE))
-    tensor_shapes = property(lambda self: {self.tensor: (self.head_dim,)})
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -173,7 +156,7 @@ class HeadNorm:
         return to_interleaved(scaled).reshape(self.shape)
 
 
-WeightSlice = Projection | Table | Norm | HeadNorm
+WeightSlice = Projection | WholeTensor
 
 
 @dataclass(frozen=True)
