@@ -153,14 +153,13 @@ class DecodeMatmul:
         Where streaming the weights of such a block takes less than a multicast, or than packing its partial sums, a
         block spans several input cores.
 
-        - out_cores: the most output cores.
-        - divides: tiles that per_core_n must divide, so that no core's border cuts a head.
-
+        out_cores: the most output cores. divides: as in most_even, for the tiles of an output core.
         UserError: no plan fits L1.
         """
-        plan = cls(k_tiles, n_tiles, in_cores, 1, tiles_per_core(n_tiles, out_cores, divides), weight, chip)
+        cores = most_even(n_tiles, out_cores, divides)
+        plan = cls(k_tiles, n_tiles, in_cores, 1, n_tiles // max(1, cores), weight, chip)
         widths = plan.widths
-        if not (plan.per_core_n and widths):
+        if not (cores and widths):
             raise UserError(
                 f"decode: no plan of a matmul of {k_tiles} x {n_tiles} tiles in {weight} fits {out_cores} cores and "
                 f"{chip.matmul_l1:,} bytes of each one's L1: use more chips a replica (tp)"
@@ -238,14 +237,9 @@ class DecodeMatmul:
         return self.in0_block_w * self.bank_tiles * TILE_BYTES[self.weight] / reader_bandwidth
 
 
-def tiles_per_core(n_tiles: int, cores: int, divides: int = 0) -> int:
-    """Tiles of a result on each of the most cores that share it evenly; 0: none. divides: as in DecodeMatmul.make."""
-    return next((p for p in divisors(n_tiles) if n_tiles // p <= cores and (not divides or divides % p == 0)), 0)
-
-
 def stored_columns(n_tiles: int, cores: int, format: str, chip: Chip) -> DecodeMatmul:
     """A weight of any rows: its columns and its result's cores decide the banks' shards, and whether L1 has room."""
-    return DecodeMatmul(1, n_tiles, 1, 1, tiles_per_core(n_tiles, cores), format, chip)
+    return DecodeMatmul(1, n_tiles, 1, 1, n_tiles // most_even(n_tiles, cores), format, chip)
 
 
 # ---- gate and up: two matmuls, or one

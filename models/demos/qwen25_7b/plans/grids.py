@@ -4,6 +4,7 @@ Every L1 shard of a decode step is one tile row high, because a step has one til
 """
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Literal
 
 TILE = 32  # rows and columns of a tile
@@ -72,9 +73,12 @@ def divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
-def most_even(tiles: int, cores: int) -> int:
-    """The largest number of cores, up to `cores`, that divides `tiles`."""
-    return max(n for n in divisors(tiles) if n <= cores)
+def most_even(tiles: int, cores: int, divides: int = 0) -> int:
+    """The most cores, up to `cores`, that share the tiles evenly; 0: none do.
+
+    divides: tiles that a core's share must divide, so that no core's border cuts a head; 0: any share.
+    """
+    return max((tiles // share for share in divisors(gcd(tiles, divides)) if tiles // share <= cores), default=0)
 
 
 def padded_rows(tokens: int) -> int:
