@@ -68,7 +68,7 @@ class Recipe:
         """Its name, and what it is made of where that is no name of ours: what is printed with a result."""
         if RECIPES.get(self.name) == self:
             return self.name
-        names = "attention", "mlp_in", "mlp_out", "lm_head", "kv_cache", "all_reduce_dtype"
+        names = *GROUPS, *PLAIN
         kept = ", ".join(f"{name} {getattr(self, name)}" for name in names)
         others = ""
         for i, of_layer in self.different:
@@ -111,14 +111,9 @@ KNOWN = f"{', '.join(RECIPES)} or a JSON file"
 def recipe_named(named: str, option: str = "recipe") -> Recipe:
     """Return the recipe of a name, or of a .json file, which then names the recipe.
 
+    A file (README.md shows one) is an object. Its keys are optional: "base", a recipe's name (default: bfp8), those of
+    GROUPS and PLAIN, and "layers", which gives layers, by number, other values for OF_A_LAYER.
     option: the option that gives the name, for error messages.
-
-    A file is a JSON object. Its keys are optional:
-      "base": the name of the recipe that the other keys change (default: bfp8)
-      "attention", "mlp_in", "mlp_out", "lm_head": a format, or {"format": ..., "fidelity": "LoFi", "HiFi2" or "HiFi3"}
-      "kv_cache": a format
-      "all_reduce_dtype": bfloat16 or bfloat8_b, the narrowest format that chips send in an all-reduce
-      "layers": {"0": {the keys above without base, lm_head and all_reduce_dtype}, ...}
     UserError: no recipe has this name, or the file is not such an object.
     """
     if named in RECIPES:

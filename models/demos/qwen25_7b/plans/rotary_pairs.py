@@ -50,8 +50,7 @@ def centered_pairs(k_bias: torch.Tensor, rope: Optional[Rope]) -> torch.Tensor:
 def key_divisors(k_bias: torch.Tensor, rope: Optional[Rope]) -> torch.Tensor:
     """Return the divisors of one key head: k_bias [head_dim] -> [head_dim], 1 where no scaling is needed.
 
-    Both elements of a pair have the same divisor. Pairs are in Hugging Face's order: j and j + head_dim / 2.
-    rope: as in centered_pairs.
+    Pairs and rope: as in centered_pairs.
     """
     centered = centered_pairs(k_bias, rope).view(2, -1)[0]
     norms = torch.where(centered, _left(k_bias, rope), _norms(k_bias))

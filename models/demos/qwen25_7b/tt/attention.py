@@ -23,13 +23,10 @@ class TtKVCache:
     """Keys and values of one layer: [blocks, kv_heads, block, head_dim] each, in DRAM; a chip holds its own KV heads.
 
     Keys are in rotary pairs, rotated, equalized and centered (plans/rotary_pairs.py).
-
-    Page tables say which blocks belong to a sequence. The cache is no part of the model: it may be made before the
-    model or after it, with any number of blocks.
+    The cache is no part of the model: it may be made before the model or after it, with any number of blocks.
     """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, layer: LayerSpec, blocks: int, block: int):
-        """block: tokens of a block, 32, 64 or 128."""
         self.block = block
         self.dtype = dtype_of(layer.recipe.kv_cache)
         self.shape = (blocks, layer.parallel.kv_heads, block, layer.dims.head_width)

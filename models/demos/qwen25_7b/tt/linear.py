@@ -1,7 +1,7 @@
 """TtLinear: a projection over the chips of a row. TtAllReduce: the sum of the chips' partial sums, on every chip.
 
-A projection by columns of its weight (QKV, gate, up, LM head) needs no sum. A projection by rows (O, down) is a
-TtLinear and then a TtAllReduce.
+A projection by columns of its weight (QKV, gate, up, LM head) gives each chip its columns of y. A projection by rows
+(O, down) gives each chip a partial sum of y, which a TtAllReduce adds up.
 """
 
 from typing import Optional
@@ -31,10 +31,7 @@ def compute_config(fidelity: Fidelity = "HiFi3") -> ttnn.WormholeComputeKernelCo
 
 
 class TtLinear:
-    """y = x @ weight (+ bias), each chip with its shard of the weight.
-
-    Shards of columns give each chip its columns of y. Shards of rows give each chip a partial sum of y.
-    """
+    """y = x @ weight (+ bias), each chip with its shard of the weight."""
 
     def __init__(self, mesh_device: ttnn.MeshDevice, row: LinearSpec, build: BuildShard):
         columns = row.decode_matmul.bank_shard * TILE

@@ -1,8 +1,7 @@
 """What is done to q and k between the QKV projection and attention: TtHeadNorms, TtRotary, TtCenteredKeys.
 
-Rotary position embedding is x * cos + (x @ T) * sin over adjacent pairs. HF rotates the pairs (j, j + head_dim / 2).
-The weight transforms reorder the rows of Wq and Wk, so here a pair is (2j, 2j + 1). The product with the 32x32 matrix T
-turns a pair (a, b) into (-b, a).
+Rotary position embedding is x * cos + (x @ T) * sin over adjacent pairs: rotary_pairs.to_interleaved has reordered the
+rows of Wq and Wk. The product with the 32x32 matrix T turns a pair (a, b) into (-b, a).
 """
 
 from typing import Iterator, NamedTuple, Optional
@@ -22,10 +21,7 @@ from .placement import add_in_place, host_shards, memory_config, place, replicat
 
 
 class TtHeadNorms:
-    """y = x / sqrt(mean(x^2) + eps) * weight for each head of q, k. HF: Qwen3's self_attn.q_norm and k_norm.
-
-    weights: [head_dim / 32, 32], in rotary pairs.
-    """
+    """y = x / sqrt(mean(x^2) + eps) * weight for each head of q, k. HF: Qwen3's self_attn.q_norm and k_norm."""
 
     def __init__(self, mesh_device: ttnn.MeshDevice, layer: LayerSpec, build: BuildShard):
         self.epsilon = layer.dims.rms_norm_eps
