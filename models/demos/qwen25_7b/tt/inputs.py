@@ -9,7 +9,7 @@ A class of inputs holds its tensors in one of three states:
 `for source, target in zip(host, device)` pairs a new value with the device tensor that it is copied to.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Callable, ClassVar, Iterator, Sequence
 
 import torch
@@ -41,7 +41,7 @@ class Inputs:
 
     def __iter__(self) -> Iterator:
         """All tensors in the order of the fields."""
-        for value in self._values():
+        for value in vars(self).values():
             yield from value if isinstance(value, tuple) else (value,)
 
     def to_host(self, mesh_device: ttnn.MeshDevice):
@@ -62,12 +62,9 @@ class Inputs:
         return type(self)(
             *(
                 tuple(change(each, *format) for each in value) if isinstance(value, tuple) else change(value, *format)
-                for value, format in zip(self._values(), self.FORMATS, strict=True)
+                for value, format in zip(vars(self).values(), self.FORMATS, strict=True)
             )
         )
-
-    def _values(self) -> list:
-        return [getattr(self, field.name) for field in fields(self)]
 
 
 @dataclass(frozen=True)
