@@ -132,14 +132,12 @@ def open_replicas(split: Split, *, worker_dispatch: bool = False, queues: int = 
     import ttnn
 
     with open_mesh(split, worker_dispatch=worker_dispatch, queues=queues) as whole:
-        if split.dp == 1:
-            yield [whole]
-            return
         rows = []
         try:
-            with shielded():
-                rows = whole.create_submeshes(ttnn.MeshShape(1, split.tp))
-            yield rows
+            if split.dp > 1:
+                with shielded():
+                    rows = whole.create_submeshes(ttnn.MeshShape(1, split.tp))
+            yield rows or [whole]
         finally:
             with shielded():
                 for row in rows:  # before their parent
