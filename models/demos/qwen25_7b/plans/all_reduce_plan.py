@@ -1,6 +1,6 @@
 """How the chips' partial sums of a decode step are added up, chosen by their size. Pure functions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal, NamedTuple
 
@@ -56,9 +56,8 @@ class AllReducePlan:
         narrow = narrowest == "bfloat8_b" and size >= sizes.narrow
         whole_tiles = hidden % (chips * TILE) == 0  # in a chip's share of the columns
         if whole_tiles and size >= (sizes.two_ops_over_narrow if narrow else sizes.two_ops):
-            return cls(chips, topology, hidden, "reduce_scatter + all_gather", "bfloat16")
-        dtype = "bfloat8_b" if narrow else "bfloat16"
-        return cls(chips, topology, hidden, "all_reduce_async", dtype)
+            return replace(plan, method="reduce_scatter + all_gather")
+        return replace(plan, method="all_reduce_async", dtype="bfloat8_b" if narrow else "bfloat16")
 
     @property
     def partial_sum_bytes(self) -> int:
