@@ -102,7 +102,7 @@ def hops_table(config: DecoderConfig, recipe: Recipe, chip: Chip) -> str:
         columns = ("QKV", "O", "gate + up" if "gate + up" in plans else "gate", "down")
         cells = [hops(plans[name]) for name in columns]
         shards = "; ".join(hops(plans[name]) for name in lm_head)
-        rows.append((f"tp {tp}", *cells, shards, f"{sum(plan.hops for plan in of_layer)}"))
+        rows.append((f"tp {tp}", *cells, shards, f"{sum(plan.k_tiles // plan.in0_block_w for plan in of_layer)}"))
     title = (
         f"Recipe {recipe}, {chip.grid.x}x{chip.grid.y} cores. Hops of a matmul x us of weights a hop at "
         f"{1e-9 * chip.matmul_bandwidth:.1f} GB/s a chip. A planned block is the first with {1e6 * HOP:.0f} us of "
@@ -114,4 +114,5 @@ def hops_table(config: DecoderConfig, recipe: Recipe, chip: Chip) -> str:
 
 
 def hops(plan: DecodeMatmul) -> str:
-    return f"{plan.hops} x {1e6 * plan.hop_seconds:.2f}"
+    """Blocks of x that are multicast one after the other, and the time of each one's weights."""
+    return f"{plan.k_tiles // plan.in0_block_w} x {1e6 * plan.hop_seconds:.2f}"

@@ -226,11 +226,6 @@ class DecodeMatmul:
         return within[-1:] + over
 
     @property
-    def hops(self) -> int:
-        """Blocks of x that are multicast one after the other."""
-        return self.k_tiles // self.in0_block_w
-
-    @property
     def hop_seconds(self) -> float:
         """The time in which a core streams a block of weights from its DRAM bank."""
         reader_bandwidth = self.chip.matmul_bandwidth / self.chip.readers
