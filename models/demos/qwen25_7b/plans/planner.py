@@ -1,16 +1,16 @@
 """Plans that fit a core's L1. Models without such a plan are refused."""
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
-from typing import Iterable, Optional
+from typing import Iterable
 
 from ..errors import UserError
 from .blocks import BLOCKS, MAX_K_CHUNK
 from .decode_plan import DecodeLayout
-from .grids import TILE, Grid, ceil_div, divisors
+from .grids import TILE, Grid, ceil_div, divisors, most_even
 from .l1 import ATTENTION, CUT, DOWN, GATE, O_PROJ, PRODUCT, QKV, UP, decode_ops, placed, prefill_ops
-from .model_table import LayerSpec, LinearSpec, ModelTable
+from .model_table import LayerSpec, ModelTable
 from .prefill_plan import PrefillMatmul, PrefillPlan, chunk_step, prefill_matmuls
 
 MAX_PREFILL_ROWS = 1024
@@ -55,16 +55,12 @@ def fit_prefill(layer: LayerSpec, rows: int, layer_l1: int) -> PrefillPlan:
     row_tiles, hidden, q = (extent // TILE for extent in (rows, layer.dims.hidden_size, layer.o.weight.shape[0]))
     grid, wide = layer.chip.grid, layer.gate_up[0]
     widths = hidden, layer.qkv.weight.shape[1] // TILE, wide.weight.shape[1] // TILE
-    across = next(x for x in sorted(divisors(hidden), reverse=True) if x <= grid.x and fills(x, widths))
-    cores = Grid(across, max(d for d in divisors(row_tiles) if d <= grid.y))
+    across = max(x for x in divisors(hidden) if x <= grid.x and fills(x, widths))
+    cores = Grid(across, most_even(row_tiles, grid.y))
     shard = hidden // across
     sums_sharded = layer.parallel.tp == 1 or shard % layer.parallel.tp == 0
     heads_shard = q // across if q % across == 0 and layer.dims.head_width % TILE == 0 else None
-
-    def matmuls(row: LinearSpec, in_shard: Optional[int], out_sharded: bool) -> list[PrefillMatmul]:
-        k, n = (extent // TILE for extent in row.weight.shape)
-        kind = row.group.format, bool(row.bias)
-        return prefill_matmuls(row_tiles, k, n, cores, *kind, in_shard=in_shard, out_sharded=out_sharded)
+    matmuls = partial(prefill_matmuls, row_tiles=row_tiles, cores=cores)
 
     def downs(gate_up: PrefillMatmul) -> list[PrefillMatmul]:
         return matmuls(layer.down, None if layer.joined else gate_up.per_core_n, sums_sharded)

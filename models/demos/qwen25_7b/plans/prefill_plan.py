@@ -10,7 +10,7 @@ from typing import Optional
 from ..config.recipe import AllReduceDtype
 from .blocks import MAX_K_CHUNK
 from .grids import TILE, TILE_BYTES, Grid, Shards, block_sharded, ceil_div, divisors
-from .model_table import LayerSpec
+from .model_table import LayerSpec, LinearSpec
 
 SUBBLOCK = 4  # tiles: what dest holds with fp32 accumulation
 # Relative time of a tile by the tiles of its subblock. One tile against two is 1.4 in tt-metal's report (512 x 4096 x
@@ -61,27 +61,20 @@ class PrefillMatmul:
 
 
 def prefill_matmuls(
-    row_tiles: int,
-    k_tiles: int,
-    n_tiles: int,
-    cores: Grid,
-    weight: str,
-    bias: bool,
-    *,
-    in_shard: Optional[int],
-    out_sharded: bool,
+    linear: LinearSpec, in_shard: Optional[int], out_sharded: bool, *, row_tiles: int, cores: Grid
 ) -> list[PrefillMatmul]:
-    """All plans by rising cost; equal costs by falling blocks of K.
+    """All plans of a projection by rising cost; equal costs by falling blocks of K.
 
     in_shard: tiles of K on a column of cores, of which the last may hold fewer; None: x is interleaved. Every column of
     cores has columns of the result, because each sends its shard of x to the others.
     """
+    k_tiles, n_tiles = (extent // TILE for extent in linear.weight.shape)
     least, per_core_m = ceil_div(n_tiles, cores.x), ceil_div(row_tiles, cores.y)
     blocks = [w for w in divisors(in_shard or k_tiles) if k_tiles % w == 0 and w <= LONGEST_BLOCK]
     plans = [
         PrefillMatmul(
-            cores, k_tiles, n_tiles, block, per_core_m, n, *largest_subblock(per_core_m, n, out_sharded), weight,
-            in_shard is not None, out_sharded, bias,
+            cores, k_tiles, n_tiles, block, per_core_m, n, *largest_subblock(per_core_m, n, out_sharded),
+            linear.group.format, in_shard is not None, out_sharded, bool(linear.bias),
         )
         for n in range(least, least + SUBBLOCK)
         if ceil_div(n_tiles, n) == cores.x
@@ -90,7 +83,7 @@ def prefill_matmuls(
     return sorted(plans, key=lambda plan: (plan.cost, -plan.in0_block_w))
 
 
-def largest_subblock(rows: int, columns: int, one_row: bool = False) -> tuple[int, int]:
+def largest_subblock(rows: int, columns: int, one_row: bool) -> tuple[int, int]:
     """Return (height, width) in tiles of the largest subblock that divides a core's block.
 
     Of equally large subblocks it is the widest. With `one_row` a subblock is one tile high or as wide as the core's
