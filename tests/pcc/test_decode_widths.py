@@ -19,7 +19,7 @@ from models.demos.qwen25_7b.plans.grids import TILE, width_sharded
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
 from models.demos.qwen25_7b.tt.linear import compute_config, decode_program
-from models.demos.qwen25_7b.tt.placement import chip_of, dram_width_sharded, dtype_of, memory_config, replicate
+from models.demos.qwen25_7b.tt.placement import chip_of, dram_width_sharded, memory_config, replicate
 from tests.metrics import assert_close
 from tests.pcc.bench import assert_module
 
@@ -46,7 +46,7 @@ def operands(mesh_device, plan: DecodeMatmul) -> tuple[ttnn.Tensor, ttnn.Tensor]
     torch.manual_seed(0)
     memory = dram_width_sharded(mesh_device, rows, plan.bank_shard * TILE)
     values = torch.randn(1, 1, rows, columns) * rows**-0.5
-    weight = replicate(values, mesh_device, dtype_of(plan.weight), memory_config=memory)
+    weight = replicate(values, mesh_device, getattr(ttnn, plan.weight), memory_config=memory)
     x_memory = memory_config(width_sharded(rows, chip.grid, plan.in_cores))
     return replicate(torch.randn(1, 1, TILE, rows), mesh_device, memory_config=x_memory), weight
 

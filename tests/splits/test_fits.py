@@ -25,7 +25,7 @@ from models.demos.qwen25_7b.plans.slices import WeightShard
 from models.demos.qwen25_7b.tt.attention import TtKVCache, allocate_caches
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import chip_of, dtype_of
+from models.demos.qwen25_7b.tt.placement import chip_of
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from tests.families import cut
@@ -105,12 +105,10 @@ def test_the_budget_is_what_layers_take(mesh_device, recipe, build):
     model, caches, *_ = build(config, recipe, 7, 300)
     budget = budget_of(config, plan, recipe, 7, 300, chip_of(mesh_device))
     assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
-    of_layers = [recipe.of_layer(i) for i in range(2)]
-    assert [layer.mlp.down.weight.dtype for layer in model.layers] == [dtype_of(r.mlp_out.format) for r in of_layers]
-    assert [layer.attention.o.weight.dtype for layer in model.layers] == [
-        dtype_of(r.attention.format) for r in of_layers
-    ]
-    assert [cache.keys.dtype for cache in caches] == [dtype_of(r.kv_cache) for r in of_layers]
+    for i, layer, cache in zip(range(2), model.layers, caches, strict=True):
+        its, held = recipe.of_layer(i), (layer.mlp.down.weight, layer.attention.o.weight, cache.keys)
+        formats = its.mlp_out.format, its.attention.format, its.kv_cache
+        assert [tensor.dtype for tensor in held] == [getattr(ttnn, name) for name in formats]
 
 
 def test_a_model_that_does_not_fit_is_refused_before_anything_is_loaded(mesh_device):

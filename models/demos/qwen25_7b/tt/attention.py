@@ -11,7 +11,7 @@ from ..weights.model_weights import BuildShard
 from .inputs import AnyPrefillInputs, ChunkedPrefillInputs, DecodeInputs, GroupedInputs, PrefillInputs
 from .linear import TtAllReduce, TtLinear, compute_config
 from .model_config import TtModelConfig
-from .placement import dtype_of, free, memory_config, rectangle
+from .placement import free, memory_config, rectangle
 from .rotary import Rotation, TtCenteredKeys, TtHeadNorms, TtRotary
 
 # Cores that share a KV head of one slot in a decode step with few slots. They join their results in pairs, and each
@@ -28,7 +28,7 @@ class TtKVCache:
 
     def __init__(self, mesh_device: ttnn.MeshDevice, layer: LayerSpec, blocks: int, block: int):
         self.block = block
-        self.dtype = dtype_of(layer.recipe.kv_cache)
+        self.dtype = getattr(ttnn, layer.recipe.kv_cache)
         self.shape = (blocks, layer.parallel.kv_heads, block, layer.dims.head_width)
         # Zeros, because attention multiplies unwritten rows by 0, and 0 * NaN is NaN.
         self.keys, self.values = (

@@ -17,7 +17,7 @@ from ..plans.model_table import LinearSpec
 from ..plans.prefill_plan import PrefillMatmul, PrefillPlan
 from ..weights.model_weights import BuildShard
 from .model_config import TtModelConfig
-from .placement import dram_width_sharded, dtype_of, links_between, memory_config, place, rectangle, replicate
+from .placement import dram_width_sharded, links_between, memory_config, place, rectangle, replicate
 
 
 def compute_config(fidelity: Fidelity = "HiFi3") -> ttnn.WormholeComputeKernelConfig:
@@ -94,7 +94,7 @@ class TtAllReduce:
 
     def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
         plan = model_config.decode.all_reduce
-        self.partial_sum_dtype = dtype_of(plan.dtype)
+        self.partial_sum_dtype = getattr(ttnn, plan.dtype)
         self.memory = memory_config(model_config.decode.residual_memory)
         self.decode_sum = METHODS[plan.method](mesh_device, model_config)
         self.prefill_sum = (TtScatterGather if plan.chips > 1 else TtNoSum)(mesh_device, model_config)
@@ -106,7 +106,7 @@ class TtAllReduce:
     def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
         """[1, 1, S, hidden] in L1 -> [1, 1, S, hidden] of plan.gathered, sharded as the residual. Frees x."""
         scattered, memory = memory_config(plan.scattered_memory), memory_config(plan.residual_memory)
-        return self.prefill_sum.forward(x, scattered, memory, dtype_of(plan.gathered))
+        return self.prefill_sum.forward(x, scattered, memory, getattr(ttnn, plan.gathered))
 
 
 class TtNoSum:
@@ -134,7 +134,8 @@ class TtAllReduceAsync:
         width = plan.chips * plan.hidden
         # The kernel lays the buffer out by the dtype of its input and ignores the dtype of the buffer.
         memory = memory_config(width_sharded(width, model_config.decode.residual))
-        self.buffer = replicate(torch.zeros(1, 1, 32, width), mesh_device, dtype_of(plan.dtype), memory_config=memory)
+        dtype = getattr(ttnn, plan.dtype)
+        self.buffer = replicate(torch.zeros(1, 1, 32, width), mesh_device, dtype, memory_config=memory)
         self.semaphore = ttnn.create_global_semaphore(mesh_device, rectangle(model_config.decode.grid), 0)
 
     def forward(self, x: ttnn.Tensor, scattered: ttnn.MemoryConfig, memory: ttnn.MemoryConfig) -> ttnn.Tensor:

@@ -16,11 +16,6 @@ from ..plans.slices import Projection
 from ..weights.model_weights import BuildShard
 
 
-def dtype_of(name: str) -> ttnn.DataType:
-    """ttnn's dtype of a recipe's format name."""
-    return getattr(ttnn, name)
-
-
 def chip_of(mesh_device: ttnn.MeshDevice) -> Chip:
     """The mesh's chips: what the library reports; the rest is from the table, by architecture and banks of DRAM.
 
