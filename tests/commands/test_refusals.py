@@ -174,10 +174,10 @@ OPTIONS += "".join(f"{door} {LONG}{'.json' * door.endswith('--recipe')} | nnn\n"
 # JSON files of recipes: content, words of the line
 RECIPES = (
     ("{", "not JSON"),
-    ('{"base": "fast"}', "base: there are bf16"),
+    ('{"base": "fast"}', "base: must be one of bf16, bfp8, bfp8-kv8, accuracy, performance; got 'fast'"),
     ('{"mlp": "bfloat8_b"}', "knows base, attention, mlp_in"),
     ('{"mlp_in": "bfp4"}', "mlp_in: must be one of bfloat16, bfloat8_b, bfloat4_b; got 'bfp4'"),
-    ('{"mlp_in": {"fidelity": "LoFi"}}', "mlp_in: has no format"),
+    ('{"mlp_in": {"fidelity": "LoFi"}}', "mlp_in: must be one of bfloat16, bfloat8_b, bfloat4_b; got None"),
     ('{"mlp_in": {"format": "bfloat4_b", "fidelity": "HiFi4"}}', "must be one of LoFi, HiFi2, HiFi3; got 'HiFi4'"),
     ('{"kv_cache": "bfloat4_b"}', "kv_cache: must be one of bfloat16, bfloat8_b"),
     ('{"all_reduce_dtype": "bfloat4_b"}', "all_reduce_dtype: must be one of bfloat16, bfloat8_b"),

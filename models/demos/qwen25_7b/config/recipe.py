@@ -103,7 +103,7 @@ RECIPES = {recipe.name: recipe for recipe in (BF16, BFP8, BFP8_KV8, ACCURACY, PE
 # ---- recipes by name or from a JSON file
 
 GROUPS = ("attention", "mlp_in", "mlp_out", "lm_head")
-PLAIN = {"kv_cache": CacheFormat, "all_reduce_dtype": AllReduceDtype}
+PLAIN = {"kv_cache": get_args(CacheFormat), "all_reduce_dtype": get_args(AllReduceDtype)}
 OF_A_LAYER = ("attention", "mlp_in", "mlp_out", "kv_cache")
 KNOWN = f"{', '.join(RECIPES)} or a JSON file"
 
@@ -126,9 +126,7 @@ def recipe_named(named: str, option: str = "recipe") -> Recipe:
 
 def _recipe(file: Path, content: Any) -> Recipe:
     content = _object(f"recipe {file}", content, ("base", *GROUPS, *PLAIN, "layers"))
-    base = content.pop("base", "bfp8")
-    if not isinstance(base, str) or base not in RECIPES:
-        raise UserError(f"recipe {file}, base: there are {', '.join(RECIPES)}; got {base!r}")
+    base = _one_of(f"recipe {file}, base", content.pop("base", "bfp8"), tuple(RECIPES))
     layers = content.pop("layers", {})
     recipe = replace(_changed(RECIPES[base], f"recipe {file}", content), name=file.stem)
     different = []
@@ -149,18 +147,14 @@ def _changed(recipe: Recipe, place: str, content: dict[str, Any]) -> Recipe:
 
 
 def _group(place: str, value: Any) -> Group:
-    if isinstance(value, str):
-        return Group(_one_of(place, value, Format))
-    value = _object(place, value, ("format", "fidelity"))
-    if "format" not in value:
-        raise UserError(f"{place}: has no format")
-    fidelity = _one_of(place, value["fidelity"], Fidelity) if "fidelity" in value else None
-    return Group(_one_of(place, value["format"], Format), fidelity)
+    value = {"format": value} if isinstance(value, str) else _object(place, value, ("format", "fidelity"))
+    fidelity = _one_of(place, value["fidelity"], get_args(Fidelity)) if "fidelity" in value else None
+    return Group(_one_of(place, value.get("format"), get_args(Format)), fidelity)
 
 
-def _one_of(place: str, value: Any, kind: Any) -> Any:
-    if value not in get_args(kind):
-        raise UserError(f"{place}: must be one of {', '.join(get_args(kind))}; got {value!r}")
+def _one_of(place: str, value: Any, known: tuple[str, ...]) -> Any:
+    if value not in known:
+        raise UserError(f"{place}: must be one of {', '.join(known)}; got {value!r}")
     return value
 
 
