@@ -17,9 +17,7 @@ RESERVED_BYTES = 256 << 20
 class MemoryBudget:
     """Bytes of one chip's DRAM."""
 
-    # projections with bank padding, prefill's copies, embedding, norms, tables of rotary factors and centered keys,
-    # token counts of penalties
-    weights: int
+    weights: int  # weight_bytes: tables of rotary factors and token counts, too
     cache: int
     activations: int  # logits of a step; all other activations lie in L1
 
