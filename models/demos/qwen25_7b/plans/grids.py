@@ -61,8 +61,7 @@ def residual_grid(hidden_tiles: int, grid: Grid, tp: int) -> Grid:
         choices = [Grid(x, 1) for x in range(1, grid.x)] + [Grid(grid.x, y) for y in range(1, grid.y + 1)]
     else:
         choices = [Grid(x, y) for x in range(1, grid.x + 1) for y in range(1, grid.y // 2 + 1)]
-    choices = [g for g in choices if hidden_tiles % g.cores == 0]
-    return max(choices, key=lambda g: (g.cores, g.x))
+    return max((g for g in choices if hidden_tiles % g.cores == 0), key=lambda g: (g.cores, g.x))
 
 
 def ceil_div(a: int, b: int) -> int:
