@@ -91,8 +91,7 @@ class Projection:
                 extents[block.tensor] = max(extents.get(block.tensor, 0), block.first + block.count)
         if self.other == 1:
             return {name: (extent,) for name, extent in extents.items()}
-        sizes = {name: (extent, self.other) for name, extent in extents.items()}
-        return sizes if self.split_dim == 0 else {name: size[::-1] for name, size in sizes.items()}
+        return {name: (n, self.other) if self.split_dim == 0 else (self.other, n) for name, n in extents.items()}
 
     def read(self, tensor: ReadTensor) -> torch.Tensor:
         """Return [in, out] in the dtype of the first tensor. Makes one copy, and another of each range of inputs: torch
