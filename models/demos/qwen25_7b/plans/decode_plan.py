@@ -74,8 +74,7 @@ class DecodeLayout:
     def fused_qk(self) -> bool:
         """Whether q and k of all slots lie on different cores, as the fused ops require.
 
-        The 56 cores of worker dispatch hold q and k of up to 24 slots. With 32 slots q and k share cores and take an op
-        each.
+        The 56 cores of worker dispatch hold q and k of up to 24 slots. With 32 they share cores and take an op each.
         """
         return 2 * self.slots <= self.grid.cores
 

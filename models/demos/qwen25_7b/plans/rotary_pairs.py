@@ -58,8 +58,7 @@ def key_divisors(k_bias: torch.Tensor, rope: Optional[Rope]) -> torch.Tensor:
 
 
 def norm_divisors(k_norm: torch.Tensor) -> torch.Tensor:
-    """Return the divisors of K's norm weight: [head_dim] -> [head_dim], powers of two, alike in both elements of a
-    pair.
+    """Return the divisors of K's norm weight: [head_dim] -> [head_dim], powers of two, alike within a pair.
 
     A normalized key is as large as its norm weight, so these bring all pairs to about one length. A power of two
     changes no bit of a weight.

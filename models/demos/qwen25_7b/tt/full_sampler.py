@@ -58,8 +58,7 @@ class TtFullSampler:
         """Return token ids [1, 1, 32, 1] float32.
 
         logits: [1, 1, 32, vocab] bfloat16. largest: [1, 1, 32, 1] bfloat16, of the whole vocabulary.
-        inverse_temperature: [1, 1, 32, 1] float32. noise: [1, 1, 32, CANDIDATES] float32, which begins with UNIFORMS
-        uniform numbers.
+        inverse_temperature: [1, 1, 32, 1] float32. noise: [1, 1, 32, CANDIDATES] float32, first UNIFORMS uniform ones.
         """
         odds = ttnn.subtract(logits, largest, dtype=ttnn.float32, memory_config=L1)
         ttnn.mul(odds, inverse_temperature, output_tensor=odds)
@@ -73,7 +72,6 @@ class TtFullSampler:
             odds = ttnn.all_gather(odds, dim=3, cluster_axis=1, memory_config=L1)
         columns = ttnn.permute(odds, (3, 0, 2, 1))  # [chips * 32, 1, 32, 1]
         place = _first_to_reach(columns, _column(noise, 0))  # [1, 1, 32, 1]
-        chip = None
         if self.chips > 1:
             chip = ttnn.floor(ttnn.mul(place, 1 / TILE))
             place = ttnn.subtract(place, ttnn.mul(chip, float(TILE)))
@@ -85,7 +83,7 @@ class TtFullSampler:
             ttnn.deallocate(picked)
             piece = _first_to_reach(parts, _column(noise, 1 + i))
             place = ttnn.add(place, ttnn.mul(piece, float(self.levels[i].width)))
-        if chip is not None:
+        if self.chips > 1:
             place = self._of_chip(place, chip)
         return ttnn.minimum(place, self.last, memory_config=L1)
 

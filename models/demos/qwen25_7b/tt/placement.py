@@ -21,8 +21,7 @@ def chip_of(mesh_device: ttnn.MeshDevice) -> Chip:
 
     UserError for chips that are not in the table. Plans use all columns of the device, because ttnn lays heads and
     projections row by row over them, and at most the table's rows: a single Wormhole in slow dispatch offers 8x9, and
-    no other machine has that last row. With worker dispatch it has 8x7. A Blackhole offers 11 to 13 columns by its
-    firmware.
+    no other machine has that last row. With worker dispatch it has 8x7. A Blackhole's firmware offers 11 to 13 columns.
     """
     architecture, grid = mesh_device.arch().name, mesh_device.compute_with_storage_grid_size()
     kinds = ttnn.BufferType.DRAM, ttnn.BufferType.TRACE, ttnn.BufferType.L1, ttnn.BufferType.L1_SMALL

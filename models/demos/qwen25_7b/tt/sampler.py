@@ -1,5 +1,4 @@
-"""TtSampler: the next token of each slot, sampled on the chips, so that only token ids leave them. HF: generate's
-sampling.
+"""TtSampler: the next token of each slot, sampled on the chips: only token ids leave them. HF: generate's sampling.
 
 TtPenalties: lower logits for tokens that a sequence has already. HF: RepetitionPenaltyLogitsProcessor; vLLM: presence
 and frequency penalty.
@@ -54,8 +53,7 @@ class TtPenalties:
         ttnn.deallocate(tiles)
 
     def forward(self, logits: ttnn.Tensor, controls: SamplingControls) -> ttnn.Tensor:
-        """[1, 1, 32, vocab] bfloat16 -> [1, 1, 32, vocab] bfloat16 in L1, penalized as on the host
-        (engine/sampling.py).
+        """[1, 1, 32, vocab] bfloat16 -> the same in L1, penalized as on the host (engine/sampling.py).
 
         Every op here is exact on a chip. A sum of float32 and bfloat16 cuts the float32 to ten mantissa bits. A product
         with a column of ones therefore converts the logits to float32 first.
@@ -212,9 +210,7 @@ class TtSampler:
         """
         best = []
         for padding, of_shard in zip(self.paddings, logits, strict=True):
-            wide = of_shard
-            if padding is not None:
-                wide = ttnn.concat([of_shard, padding], dim=-1, memory_config=L1)
+            wide = of_shard if padding is None else ttnn.concat([of_shard, padding], dim=-1, memory_config=L1)
             best.append(ttnn.topk(wide, CANDIDATES, dim=-1, stable=True, memory_config=L1))
             if padding is not None:
                 free(wide)

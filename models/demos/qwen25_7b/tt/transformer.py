@@ -22,8 +22,7 @@ from .sampler import TtPenalties, TtSampler
 
 
 class TtTransformer:
-    """The model on a row of chips, or on each row of a mesh. The KV caches are separate: every forward takes one for
-    each layer.
+    """The model on a row of chips, or on each row of a mesh. The KV caches are separate: a forward takes one a layer.
 
     UserError, before a weight is read, if the model does not fit the chips' DRAM.
     """

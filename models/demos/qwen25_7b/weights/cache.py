@@ -74,8 +74,7 @@ def open_checkpoint(
 ) -> "CachedCheckpoint | Checkpoint":
     """Open a checkpoint by its directory or hub id. Reads no weights and does not need ttnn.
 
-    cache: a directory that gets a folder for packed weights; default: the user's cache directory, where it can be
-    written.
+    cache: a directory that gets a folder for packed weights; default: the user's cache directory, if it is writable.
     revision: a commit, branch or tag of a hub id; default: its main branch.
     CheckpointError: there is no such model, or its files are damaged.
     """
