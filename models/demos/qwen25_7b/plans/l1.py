@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Iterable, Iterator
 
-from .decode_plan import DecodeLayout
+from .decode_plan import DecodeLayout, DecodeMatmul
 from .grids import TILE, TILE_BYTES, ceil_div
 from .model_table import LayerSpec
 from .prefill_plan import PrefillMatmul, PrefillPlan, q_chunk_size
@@ -65,7 +65,6 @@ def decode_ops(layer: LayerSpec, decode: DecodeLayout) -> Iterator[Op]:
     def tile_row(tiles: int) -> int:
         return sharded(TILE, tiles * TILE)
 
-    sent = decode.all_reduce.dtype
     tables, residual = ("cos and sin", 2 * tile_row(head_tiles)), tile_row(hidden // cores)
     h, x, total = ("residual", residual), ("normed", residual), ("sum", residual)
     qkv_rows = ("qkv", tile_row(qkv.per_core_n))
@@ -80,8 +79,11 @@ def decode_ops(layer: LayerSpec, decode: DecodeLayout) -> Iterator[Op]:
     def footprint(op: str, *tensors: Tensor, buffers: int = 0) -> Op:
         return op, buffers, (h, tables, *tensors)
 
-    def all_reduce(partial_sum: Tensor) -> Iterator[Op]:
-        method = decode.all_reduce.method
+    def projected(op: str, x: Tensor, matmul: DecodeMatmul) -> Iterator[Op]:
+        """The matmul of a projection by rows, the all-reduce, and the sum with the residual."""
+        method, dtype = decode.all_reduce.method, decode.all_reduce.dtype
+        partial_sum = ("partial sum", sharded(TILE, matmul.per_core_n * TILE, dtype))
+        yield footprint(op, x, partial_sum, buffers=matmul.l1_bytes)
         if method == "all_reduce_async":
             yield footprint("all-reduce", partial_sum, total)
         elif method != "none":
@@ -89,8 +91,7 @@ def decode_ops(layer: LayerSpec, decode: DecodeLayout) -> Iterator[Op]:
             scattered = ("sum of a chip's columns", interleaved(TILE, columns, grid))
             yield footprint("reduce-scatter", partial_sum, scattered)
             yield footprint("all-gather", scattered, total)
-        summed = partial_sum if method == "none" else total
-        yield footprint("add", summed)
+        yield footprint("add", partial_sum if method == "none" else total)
 
     yield footprint("norm", x)
     yield footprint(QKV, x, qkv_rows, buffers=qkv.l1_bytes)
@@ -111,17 +112,13 @@ def decode_ops(layer: LayerSpec, decode: DecodeLayout) -> Iterator[Op]:
     yield footprint(ATTENTION, q, attended)
     yield footprint("onto cores", attended, attended_sharded)
     yield footprint("heads side by side", attended_sharded, concatenated)
-    partial_sum = ("partial sum", sharded(TILE, o.per_core_n * TILE, sent))
-    yield footprint(O_PROJ, concatenated, partial_sum, buffers=o.l1_bytes)
-    yield from all_reduce(partial_sum)
+    yield from projected(O_PROJ, concatenated, o)
     yield footprint("norm", x)
     yield footprint(GATE, x, wide[0], buffers=gate.l1_bytes)
     if not layer.joined:
         yield footprint(UP, x, *wide, buffers=gate.l1_bytes)
     yield footprint(PRODUCT, x, *wide, product)
-    partial_sum = ("partial sum", sharded(TILE, down.per_core_n * TILE, sent))
-    yield footprint(DOWN, product, partial_sum, buffers=down.l1_bytes)
-    yield from all_reduce(partial_sum)
+    yield from projected(DOWN, product, down)
 
 
 def prefill_ops(plan: PrefillPlan, cached_prefix: bool) -> Iterator[Op]:
