@@ -27,6 +27,7 @@ class TtKVCache:
     """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, layer: LayerSpec, blocks: int, block: int):
+        """block: tokens of a block, 32, 64 or 128."""
         self.block = block
         self.dtype = getattr(ttnn, layer.recipe.kv_cache)
         self.shape = (blocks, layer.parallel.kv_heads, block, layer.dims.head_width)

@@ -21,7 +21,10 @@ from .placement import add_in_place, host_shards, memory_config, place, replicat
 
 
 class TtHeadNorms:
-    """y = x / sqrt(mean(x^2) + eps) * weight for each head of q, k. HF: Qwen3's self_attn.q_norm and k_norm."""
+    """y = x / sqrt(mean(x^2) + eps) * weight for each head of q, k. HF: Qwen3's self_attn.q_norm and k_norm.
+
+    weights: [head_dim / 32, 32], in rotary pairs.
+    """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, layer: LayerSpec, build: BuildShard):
         self.epsilon = layer.dims.rms_norm_eps

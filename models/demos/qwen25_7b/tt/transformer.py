@@ -115,7 +115,10 @@ class TtTransformer:
 
 
 class TtEmbedding:
-    """Token ids -> rows of the table. HF: model.embed_tokens."""
+    """Token ids -> rows of the table. HF: model.embed_tokens.
+
+    weight: [vocab, hidden], bfloat16, the whole table on every chip; row-major, so that a row is one read.
+    """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, build: BuildShard, model_config: TtModelConfig):
         self.weight = place(model_config.embedding, mesh_device, build)
@@ -167,7 +170,7 @@ class TtDecoderLayer:
 class TtRMSNorm:
     """y = x / sqrt(mean(x^2) + eps) * weight. HF: input_layernorm, post_attention_layernorm, norm.
 
-    Every chip normalizes the whole residual stream.
+    Every chip normalizes the whole residual stream. weight: [hidden / 32, 32].
     """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, build: BuildShard, model_config: TtModelConfig):
