@@ -19,7 +19,6 @@ from golden_mesh.program import aligned, lines, place
 _FULL = re.compile(r"Out of Memory.* (DRAM|L1)|(clash) with L1 buffers|(beyond) max L1 size")
 SHOWN = 12  # buffers of an error
 _made: dict[tuple, "Made"] = {}  # mesh id, ttnn.BufferType, address -> what was made there last
-_meshes: dict[int, ttnn.MeshDevice] = {}  # by id
 
 
 class Buffer(NamedTuple):
@@ -35,6 +34,7 @@ class Buffer(NamedTuple):
 class Made(NamedTuple):
     """What an operation made. It holds no tensor, which would keep the buffer."""
 
+    mesh: ttnn.MeshDevice
     lines: list[tuple[str, int]]  # of the program (program.py)
     operation: str
     slot: Slot
@@ -62,7 +62,7 @@ def chip_of(mesh: ttnn.MeshDevice) -> Chip:
 def live_buffers() -> list[Buffer]:
     """The buffers on all open meshes, those with the most bytes on a core first."""
     found = []
-    for mesh in filter(meshes.is_open, _meshes.values()):
+    for mesh in filter(meshes.is_open, {id: made.mesh for (id, *_), made in _made.items()}.values()):
         for buffer in ttnn._ttnn.reports.get_buffers(mesh):
             kind, size = buffer.buffer_type, buffer.max_size_per_bank
             made = _made.get((mesh.id(), kind, buffer.address))
@@ -76,11 +76,9 @@ def live_buffers() -> list[Buffer]:
 
 
 def forget() -> None:
-    """Drop the meshes that were closed, and what was made on them."""
-    for id in [id for id, mesh in _meshes.items() if not meshes.is_open(mesh)]:
-        del _meshes[id]
-        for key in [key for key in _made if key[0] == id]:
-            del _made[key]
+    """Drop what was made on meshes that were closed."""
+    for key in [key for key, made in _made.items() if not meshes.is_open(made.mesh)]:
+        del _made[key]
 
 
 def explaining(real: Callable) -> Callable:
@@ -100,9 +98,8 @@ def explaining(real: Callable) -> Callable:
 def note(operation, tensor: ttnn.Tensor, slot: Slot) -> None:
     """Keep the program's line as that which made the tensor's buffer."""
     mesh = tensor.device()
-    _meshes[mesh.id()] = mesh
     name, config, pages = operation.python_fully_qualified_name, tensor.memory_config(), tensor.buffer_num_pages()
-    _made[mesh.id(), slot.buffer_type, slot.address] = Made(lines(2), name, slot, config, pages)
+    _made[mesh.id(), slot.buffer_type, slot.address] = Made(mesh, lines(2), name, slot, config, pages)
 
 
 def bank_bytes(tensor: ttnn.Tensor, config: ttnn.MemoryConfig, mesh: ttnn.MeshDevice) -> int:
