@@ -14,7 +14,7 @@ in the elements that were never written, and the tensor is known again when none
 writing a NaN counts as writing nothing.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Callable, NamedTuple, Optional
@@ -71,7 +71,6 @@ class Entry:
     size: int  # bytes in a bank
     unknown: str | None  # why the value is unknown; a partly known value has marks
     padding: float | None = None  # value in the padding of its tiles; None: unknown
-    storage: int | None = None  # of the value, as `_holders` counts it
 
 
 Region = dict[int, Entry]  # the entries of one chip and buffer type, by address
@@ -81,7 +80,7 @@ class GoldenMemory:
     def __init__(self):
         # By device and the identity of the buffer type: an enum's own hash takes longer than the rest of a look-up.
         self._regions: dict[tuple[int, int], Region] = defaultdict(dict)
-        self._holders: dict[int, int] = defaultdict(int)  # torch storage -> number of entries with a value in it
+        self._holders: Counter[int] = Counter()  # torch storage -> number of entries with a value in it
 
     def forget(self, slot: Slot, why: str = NEVER_WRITTEN) -> None:
         """Make the slot's memory unknown from now on. Every entry that overlaps it is removed."""
@@ -110,7 +109,7 @@ class GoldenMemory:
 
         as_codes: return BlockFloats where the memory holds them.
         """
-        if as_codes and 0 not in slot.shape and slot.part is None:
+        if as_codes and slot.part is None:
             entries = [self._held(device, slot) for device in slot.devices]
             if all(isinstance(e.value, BlockFloats) and e.value.shape == slot.shape for e in entries):
                 return [entry.value for entry in entries]
@@ -118,7 +117,7 @@ class GoldenMemory:
 
     def padding(self, slot: Slot) -> float | None:
         """Return the value in the padding of the slot's tiles, on all of its chips. None: unknown, or a view."""
-        if slot.part is not None or 0 in slot.shape:  # it may begin inside of its tensor's memory
+        if slot.part is not None:  # it may begin inside of its tensor's memory
             return None
         found = {
             entry.padding if entry.value is not None and _same_tiles(entry.value, slot) else None
@@ -132,8 +131,6 @@ class GoldenMemory:
 
     def writable(self, slot: Slot) -> list[torch.Tensor]:
         """Return the values for an op that writes to the slot without reading it. Unknown elements are marks."""
-        if 0 in slot.shape:
-            return self._read(slot, known=False)
         target = slot.whole
         missing = [d for d in target.devices if self._entry(d, target).value is None]
         marks = unwritten(target) if missing else None
@@ -143,8 +140,6 @@ class GoldenMemory:
 
     def settle(self, slot: Slot, unknown: str | None) -> None:
         """Update the slot after an op has written to it in place. unknown: why written values are unknown, or None."""
-        if 0 in slot.shape:
-            return
         entries = [self._entry(device, slot) for device in slot.devices]
         if unknown is None and not any(entry.unknown for entry in entries):
             return
@@ -157,8 +152,6 @@ class GoldenMemory:
 
     def _read(self, slot: Slot, known: bool) -> list[torch.Tensor]:
         """known: whether unknown memory is refused."""
-        if 0 in slot.shape:
-            return [torch.empty(slot.shape, dtype=_HOLDERS.get(slot.dtype.name, torch.bfloat16))] * len(slot.devices)
         if slot.part is not None:
             whole, part = self._read(slot.part.whole, known), slot.part
             return each_once(lambda value: value.narrow(part.dim, part.start, part.length), whole)
@@ -183,6 +176,8 @@ class GoldenMemory:
         return entry
 
     def _held(self, device: int, slot: Slot) -> Entry:
+        if 0 in slot.shape:
+            return Entry(torch.empty(slot.shape, dtype=_HOLDERS.get(slot.dtype.name, torch.bfloat16)), 0, None)
         entry = self._regions[device, identity(slot.buffer_type)].get(slot.address)
         if entry is None:
             raise GoldenError(f"chip {device} has no value for {slot}: it was overwritten after it was made")
@@ -229,17 +224,14 @@ class GoldenMemory:
 
     def _hold(self, entry: Entry, value: torch.Tensor | None) -> None:
         """Put a value into the entry in place of the one that it has."""
-        storage = None if value is None else _storage(value)
-        if storage is not None:
-            self._holders[storage] += 1
-        self._release(entry)  # after the new value was counted: it may have the same storage
-        entry.value, entry.storage = value, storage
+        if value is not None:
+            self._holders[_storage(value)] += 1
+        self._release(entry)
+        entry.value = value
 
     def _release(self, entry: Entry) -> None:
-        if entry.storage is not None:
-            self._holders[entry.storage] -= 1
-            if not self._holders[entry.storage]:
-                del self._holders[entry.storage]
+        if entry.value is not None:
+            self._holders[_storage(entry.value)] -= 1
 
 
 _HOLDERS = {"FLOAT32": torch.float32, "INT32": torch.int32, "UINT16": torch.int32, "UINT32": torch.int64}
