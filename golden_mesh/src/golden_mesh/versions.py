@@ -12,10 +12,6 @@ OLDEST, NEWEST = "0.77.0", "0.81.1"
 lacking: dict[str, str] = {}  # missing part of this ttnn -> its consequence; filled while ttnn is installed
 
 
-class VersionWarning(UserWarning):
-    """The installed ttnn is newer than every version that was tested."""
-
-
 def check_version() -> str:
     """Return the installed ttnn's version; warns of one that is newer than tested. GoldenMeshError: it is too old."""
     found = version("ttnn")
@@ -27,7 +23,6 @@ def check_version() -> str:
         warnings.warn(
             f"the golden mesh is tested with ttnn {OLDEST} to {NEWEST}, and {found} is installed: "
             "golden-mesh --doctor shows what it does not know",
-            VersionWarning,
             stacklevel=2,
         )
     return found
