@@ -14,7 +14,7 @@ import torch
 from golden_mesh.errors import GoldenError, GoldenMeshError
 from golden_mesh.outputs import signed, write_whole
 from golden_mesh.replay import PLACES, load, opened
-from golden_mesh.replay.kinds import call, code
+from golden_mesh.replay.kinds import call, code, operation
 
 INTEGERS = 4096  # of a tensor that a case holds
 TILE = 32
@@ -64,6 +64,7 @@ def repeated_tile(x: torch.Tensor) -> Optional[torch.Tensor]:
 
 def body(op: dict[str, Any], seed: int) -> list[str]:
     """The lines of an operation's test. `check` takes what it returns and writes, in order."""
+    operation(op["op"])  # Refused: the name would run as Python
     lines = [f"t{i} = {drawn(tensor, seed + i)}" for i, tensor in enumerate(op["tensors"])]
     lines.append(f"results = listed({call(op)})")
     count = 1 if op["op"] in PLACES else len(op["returned"])
