@@ -59,14 +59,10 @@ class System:
         """How many chips the machine has."""
         return len(self.harvested_rows)
 
-    @property
-    def mmio_chips(self) -> tuple[int, ...]:
-        """The chips that the host reaches over PCIe. It reaches the other chips through these."""
-        return tuple(sorted(chip for board in self.boards for chip in board.chips[: board.on_pcie]))
-
     def descriptor(self) -> str:
         """Return the machine's cluster descriptor (YAML), for the file that TT_METAL_MOCK_CLUSTER_DESC_PATH names."""
         chips, kind = range(self.chips), self.boards[0].kind
+        on_pcie = sorted(chip for board in self.boards for chip in board.chips[: board.on_pcie])
         locations = {chip: i for board in self.boards for i, chip in enumerate(board.chips)}
         found = {}
         if kind.startswith("ubb"):  # four trays of eight; ttnn takes the tray from the bus
@@ -84,7 +80,7 @@ class System:
                 # x, y, rack, shelf
                 "chips": {chip: [x, y, 0, 0] for chip, (x, y) in enumerate(self.coordinates)},
                 "ethernet_connections": [[{"chip": c, "chan": n} for c, n in link] for link in self.links],
-                "chips_with_mmio": [{chip: slot} for slot, chip in enumerate(self.mmio_chips)],
+                "chips_with_mmio": [{chip: slot} for slot, chip in enumerate(on_pcie)],
                 "harvesting": {
                     chip: harvesting
                     | ({"pcie_harvesting_mask": 2 >> locations[chip]} if kind == "p300" else {})
