@@ -96,17 +96,6 @@ class _Reports:
         self.run = contextlib.ExitStack()
         self.comparison = self.run.enter_context(comparing())
 
-    def pytest_collection_finish(self, session):
-        from golden_mesh.errors import GoldenMeshError
-        from golden_mesh.outputs import check_kind
-
-        try:
-            for item in session.items:
-                for kind in ("json", "html"):
-                    check_kind(self._file(item, kind), f"compare --{kind}")
-        except GoldenMeshError as error:
-            raise pytest.UsageError(f"--golden-report: {error}") from error
-
     def _file(self, item, kind: str) -> Path:
         return self.directory / (re.sub(r"[^\w.-]+", "_", item.nodeid) + f".{kind}")
 
