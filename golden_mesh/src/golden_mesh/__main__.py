@@ -1,7 +1,5 @@
 """Run a program on the golden mesh, unchanged: golden-mesh --system N300 script.py ...
 
-golden-mesh compare ... prints the errors of its device operations against float32, too.
-golden-mesh cases ... writes them as a pytest file.
 Python replaces this process. The program is its command line, and `everywhere` is on its path. Arguments,
 sys.path, tracebacks, exit status and signals are Python's own. Every child process that inherits the
 environment is on the golden mesh too.

@@ -19,7 +19,6 @@ _BEGINNINGS = {  # patterns
     "record --to": b"PK.*/data.pkl.*mesh.*ring.*ops",  # torch.save's archive begins with the dict
     "replay --json": b'{"op": "ttnn.',
 }
-_BEGIN = 1024  # bytes: a record's has the file's name, too
 
 
 def signed(contents: bytes) -> bytes:
@@ -33,7 +32,7 @@ def check_kind(path: Path, kind: str) -> None:
     if not path.is_file() or not path.stat().st_size:
         return
     with path.open("rb") as file:
-        beginning = file.read(_BEGIN)
+        beginning = file.read(1024)  # of a record with the file's name
     edited = kind == "cases --to" and signed(path.read_bytes()) != path.read_bytes()
     if edited or not re.match(_BEGINNINGS[kind], beginning, re.DOTALL):
         raise GoldenMeshError(f"{kind} {path}: the file exists, and {kind} did not write it so: name another file")

@@ -21,8 +21,6 @@ A golden may have these parameters beside its op's own:
 - `rewrite`: a function (parameter, values) for an op that overwrites an input beside its result.
 - `store`: a function that packs values to the dtype of the tensor that is written in place.
 - `tiled`: whether the first result is in tiles.
-
-Chips of different values may be computed in one call (`stacks`, `lists`): small ones take as long as one chip.
 """
 
 import inspect
@@ -174,8 +172,8 @@ def golden(*names: str, **fields) -> Callable:
     - view: the op may return its input's memory. The golden computes the copy for the other case.
     - pads: the value in the padding of the result's tiles, or the parameter that has it: the value, or a tensor with
       such padding. By default it is unknown.
-    - stacks: parameters that may have a dim more, of chips, before their own, and equal ranks. Results have it, too.
-      Tensors of other parameters are the same on all of these chips.
+    - stacks: parameters that may have a dim more, of chips, before their own, and equal ranks. Results have it, too:
+      small chips in one call take as long as one. Tensors of other parameters are the same on all of these chips.
     - lists: parameters that are then lists of the chips' tensors: what is too large to be copied, as weights.
     - codes: parameters that may be BlockFloats (arithmetic/block_floats.py). Other goldens get their bfloat16 values.
     - ignores: parameters of the op that change no value: any is taken. PLACEMENT has those of many ops.

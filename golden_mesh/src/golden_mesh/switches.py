@@ -37,6 +37,7 @@ class Switches:
         "run queues, chips and transfers as late as the program allows, in an order by the seed, and name races. Set "
         "once, when the golden mesh starts",
         metavar="SEED",
+        type=int,
     )
     # False: calls take the host's time only, and tensors made meanwhile cannot be read. A mesh serves 8,192 reads so
     # and then waits for ever, because a mock keeps them. No command sets it: it is for blocks of a program.

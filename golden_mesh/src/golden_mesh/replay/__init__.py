@@ -1,9 +1,7 @@
 """golden-mesh replay: runs the operations of a record on whatever ttnn opens, and prints values and times beside it.
 
-A value is compared on all chips: the L2 norm of the difference divided by the record's, the gain (the factor of a line
-through the origin; 1 is right), the share of equal values, and how many are NaN or infinite on one side only. A time is
-that of one call, from a trace of n calls and one of 2n. There is none without a device operation, with a tensor on the
-host, or where the traces differ by no more than their spread. `replay` takes a mesh that is open already.
+A value is compared on all chips. A time is that of one call, from a trace of n calls and one of 2n. There is none
+without a device operation, with a tensor on the host, or where the traces differ by no more than their spread.
 """
 
 import math
@@ -32,7 +30,7 @@ class Value(NamedTuple):
     """Values beside a record's."""
 
     error: float  # L2 norm of the finite values' difference, divided by the record's norm
-    gain: float
+    gain: float  # factor of a line through the origin: 1 is right
     equal: float  # share of equal values
     not_finite: int  # values that are NaN or infinite on one side only, or not alike
 

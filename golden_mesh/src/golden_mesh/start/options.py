@@ -115,10 +115,9 @@ def add_program(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} [options] (script.py | -m module | -c code) [arguments ...]"
     machine = f"the machine: {', '.join(SYSTEMS)} (default: {DEFAULT_SYSTEM})"
     parser.add_argument("--system", **_MACHINE, default=DEFAULT_SYSTEM, help=machine)
-    types = {"adversarial": {"type": _count}}
     for each in fields(Switches):
         if each.metadata:
-            parser.add_argument(f"--{each.name}", **each.metadata, **types.get(each.name, {}))
+            parser.add_argument(f"--{each.name}", **each.metadata)
     rest = argparse.REMAINDER
     parser.add_argument("-m", dest="module", nargs=rest, help=argparse.SUPPRESS)
     parser.add_argument("-c", dest="code", nargs=rest, help=argparse.SUPPRESS)
