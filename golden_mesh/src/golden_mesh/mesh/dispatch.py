@@ -196,9 +196,7 @@ def call(operation, *args, **kwargs):
     except TypeError as error:
         raise GoldenError(f"the golden of {name} does not know this call: {error}") from None
     if "configs" in golden.wants:
-        configs = {n: t.memory_config() for n, t in arguments.items() if on_device(t)}
-        lists = {n: t for n, t in arguments.items() if isinstance(t, (list, tuple)) and t and all(map(on_device, t))}
-        configs |= {n: [t.memory_config() for t in tensors] for n, tensors in lists.items()}
+        configs = substitute(arguments, ttnn.Tensor, ttnn.Tensor.memory_config)
         arguments["configs"] = configs | {"out": outputs[0].memory_config()}
     if "tiled" in golden.wants:
         arguments["tiled"] = outputs[0].layout == ttnn.TILE_LAYOUT
