@@ -17,6 +17,7 @@ import random
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, NamedTuple
+from unittest.mock import patch
 
 import torch
 import ttnn
@@ -26,6 +27,7 @@ from golden_mesh.errors import RaceError
 from golden_mesh.mesh import dispatch, doors, transfer
 from golden_mesh.mesh.arguments import on_device, tensors_in
 from golden_mesh.mesh.memory import Slot
+from golden_mesh.mesh.steps import Step
 from golden_mesh.program import lines, place
 
 Queue = tuple[int, int]  # mesh id, command queue
@@ -69,7 +71,7 @@ class Adversary:
         self.read: dict[Place, dict[Queue, Access]] = defaultdict(dict)
         self.flying: list[tuple[Access, Callable[[], None]]] = []  # reads, and what completes each
         self.call: Call | None = None  # under way
-        self.captured: dict[int, tuple[Any, Call]] = {}  # the calls of captured steps, by id
+        self.captured: dict[Step, Call] = {}  # the calls of captured steps
         self.since: dict[Place, str] = {}  # memory and semaphores since the last collective began -> by which call
         self.last: Access | None = None  # step
 
@@ -123,12 +125,12 @@ class Adversary:
 
     def record(self, real: Callable, step) -> None:
         """Keep a step of a trace."""
-        self.captured[id(step)] = step, self.call
+        self.captured[step] = self.call
         real(step)
 
     def run(self, real: Callable, step) -> None:
         """Run a step of the program, or of a trace's replay."""
-        _, call = self.captured.get(id(step), (step, self.call))
+        call = self.captured.get(step, self.call)
         if call is not None:
             self._chips_ahead(step, call)
             self.last = self.access(call.what, (self.call or call).queue, step.inputs, step.writes)
@@ -202,14 +204,11 @@ def start(seed: int) -> None:
             call.semaphores = set(_semaphores((*args, *kwargs.values())))
             call.remote = {at for t in given[1:] for at in _places(dispatch.slot_of(t))} if call.semaphores else set()
         slots = [dispatch.slot_of(t) for t in given] if _moves(name) else []
-        before, adversary.call = adversary.call, call
-        try:
+        with patch.object(adversary, "call", call):
             result = real(*args, **kwargs)
             if slots or _moves(name):
                 _follow(adversary, call, name, args, kwargs, slots, result)
-            return result
-        finally:
-            adversary.call = before
+        return result
 
     def operation(op, *args, **kwargs):
         return calling(op.python_fully_qualified_name, functools.partial(real_call, op), args, kwargs)
@@ -281,11 +280,8 @@ def _stand_ins(adversary: Adversary) -> dict[str, doors.StandIn]:
     def execute_trace(real, mesh_device, trace_id, *, cq_id=None, blocking=True):
         queue = mesh_device.id(), _queue_id(cq_id)
         call = Call(f"execute_trace of {trace_id}", queue, mesh_device.get_num_devices())
-        before, adversary.call = adversary.call, call
-        try:
+        with patch.object(adversary, "call", call):
             real(mesh_device, trace_id, cq_id=cq_id, blocking=blocking)
-        finally:
-            adversary.call = before
         if blocking:
             adversary.wait(adversary.clocks[queue])
 
