@@ -24,17 +24,14 @@ class Fingerprint:
 
     def keep(self) -> "Fingerprint":
         """Compute everything, and let go of the tensor."""
-        if self.count >= FEWEST:
-            _ = self.samples, self.sums
+        _ = self.samples, self.sums
         self.x = None
         return self
 
     @cached_property
     def sums(self) -> torch.Tensor:
         """Of x, |x| and x|x|, each divided by what independent noise adds to it."""
-        x = self.x.double()
-        parts = [(each.sum(), each.square().sum().sqrt()) for each in (x, x.abs(), x * x.abs())]
-        return torch.tensor([[total, noise] for total, noise in parts])
+        return torch.stack(_sums(self.x.double()), -1)
 
     @cached_property
     def samples(self) -> torch.Tensor:
@@ -66,16 +63,20 @@ class Rows:
     def __init__(self, x: torch.Tensor):
         """x: [rows, numbers]"""
         x = x.detach().double()
-        x = torch.where(x.abs() < MASK, x, 0.0)
-        parts = x, x.abs(), x * x.abs()
-        self.sums = torch.stack([each.sum(1) for each in parts], 1).float()
-        self.noise = torch.stack([each.square().sum(1).sqrt() for each in parts], 1).float()
+        self.sums, self.noise = (each.float() for each in _sums(torch.where(x.abs() < MASK, x, 0.0)))
 
     @staticmethod
     def along(x: torch.Tensor, dim: int) -> "Rows":
         """Of a tensor [batch, ..., rows, ...]: rows along dim, one batch entry after the other."""
         x = x.movedim(dim, 1) if dim else x[None]
         return Rows(x.reshape(x.shape[0] * x.shape[1], -1))
+
+
+def _sums(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sums along the last dim of x, |x| and x|x| [..., 3], and what independent noise adds to each."""
+    parts = x, x.abs(), x * x.abs()
+    noise = torch.stack([each.square().sum(-1).sqrt() for each in parts], -1)
+    return torch.stack([each.sum(-1) for each in parts], -1), noise
 
 
 class RowIndex:

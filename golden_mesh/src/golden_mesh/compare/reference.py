@@ -55,7 +55,7 @@ class Reference:
 
     def find_part(self, tensors: Iterable[torch.Tensor]) -> list[tuple[int, slice, float]]:
         """The numbers of the values with rows (of tokens) that are one of the tensors, which rows, and the distance."""
-        indexes = self._row_indexes(len(self.values))
+        indexes = self._row_indexes()
         for tensor in tensors if indexes else ():
             if tensor.dim() < 2 or tensor.shape[-2] < FEWEST_ROWS:
                 continue
@@ -65,14 +65,14 @@ class Reference:
                 return found
         return []
 
-    def _row_indexes(self, count: int) -> list[RowIndex]:
-        """The first `count` values that have rows, those of equal numbers of rows together."""
-        if count != self._indexed[0]:
+    def _row_indexes(self) -> list[RowIndex]:
+        """The values that have rows, those of equal numbers of rows together."""
+        if len(self.values) != self._indexed[0]:
             by_rows: dict[int, dict[int, Rows]] = {}
-            for number, value in enumerate(self.values[:count]):
+            for number, value in enumerate(self.values):
                 if value.rows is not None:
                     by_rows.setdefault(len(value.rows.sums), {})[number] = value.rows
-            self._indexed = count, [RowIndex(rows) for rows in by_rows.values()]
+            self._indexed = len(self.values), [RowIndex(rows) for rows in by_rows.values()]
         return self._indexed[1]
 
     def look_up(self, row, results: list[list[torch.Tensor]]) -> None:
