@@ -2,7 +2,7 @@
 ttnn.from_torch rounded them (golden-mesh compare).
 """
 
-from collections import OrderedDict
+import functools
 from typing import Callable, NamedTuple, Optional
 
 import torch
@@ -13,12 +13,9 @@ from golden_mesh.mesh.memory import Entry, GoldenMemory, Slot, unwritten
 from golden_mesh.mesh.steps import Step
 from golden_mesh.mesh.transfer import bytes_of, shard_values
 
-# Modules of goldens that compute alike from bfloat16 and from float32 holders of equal values. Their large inputs
-# (weights, caches) need no copy in float32.
-_ANY_HOLDER = tuple(
-    f"golden_mesh.goldens.{name}" for name in "matmul attention attention_decode heads layout data_movement".split()
-)
-_ANY_HOLDER_OPS = frozenset({"ttnn.embedding"})
+# Files of goldens that compute alike from bfloat16 and from float32 holders of equal values. Their large inputs
+# (weights, caches) need no copy in float32. So does ttnn.embedding.
+_ANY_HOLDER = frozenset("matmul attention attention_decode heads layout data_movement".split())
 KEPT = 64  # host tensors that may still be sent to a device
 
 
@@ -55,8 +52,7 @@ class Reader:
     def __init__(self, source: GoldenMemory, step: Step, in_float32: bool = True):
         self.source, self.step = source, step
         self.in_float32 = in_float32
-        golden = step.golden
-        takes_any = golden.function.__module__.startswith(_ANY_HOLDER) or golden.name in _ANY_HOLDER_OPS
+        takes_any = step.golden.family in _ANY_HOLDER or step.golden.name == "ttnn.embedding"
         self.wide = in_float32 and not takes_any
         self._widened: dict[int, tuple] = {}  # id -> (the tensor, itself in float32)
 
@@ -117,7 +113,7 @@ class Sources:
     """Host tensors by the address of their buffers. An address may be used again: the caller checks the values."""
 
     def __init__(self):
-        self._by_address: OrderedDict[int, Source] = OrderedDict()
+        self._by_address: dict[int, Source] = {}  # the last one noted is the last
 
     def note(self, host: ttnn.Tensor, tensor: torch.Tensor, site, convert: Callable) -> None:
         """`host` was made of `tensor`. convert(tensor, dtype): the same call to another dtype, on the host."""
@@ -125,18 +121,16 @@ class Sources:
         rounds = host.dtype in BLOCK_FLOATS if narrow else host.dtype != ttnn.float32
         if not tensor.is_floating_point() or not rounds:
             return
-        shards: list[torch.Tensor] = []
 
-        def values() -> list[torch.Tensor]:
-            if not shards:
-                shards.extend(shard_values(convert(tensor, ttnn.bfloat16 if narrow else ttnn.float32)))
-            return shards
+        @functools.cache
+        def shards() -> list[torch.Tensor]:
+            return shard_values(convert(tensor, ttnn.bfloat16 if narrow else ttnn.float32))
 
         for index, address in enumerate(addresses(host)):
-            self._by_address[address] = Source(values, index, site)
-            self._by_address.move_to_end(address)
-        while len(self._by_address) > KEPT:
-            self._by_address.popitem(last=False)
+            self._by_address.pop(address, None)
+            self._by_address[address] = Source(shards, index, site)
+        for address in list(self._by_address)[:-KEPT]:
+            del self._by_address[address]
 
     def find(self, host: ttnn.Tensor) -> Optional[tuple[list[torch.Tensor], object]]:
         """The shards of `host` before they were rounded, and where. None: they are unknown."""
