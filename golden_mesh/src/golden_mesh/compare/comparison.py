@@ -94,7 +94,7 @@ class Comparison:
     without: dict[str, str] = field(default_factory=dict)  # op -> why it has no float32 form
     reference: Reference = field(default_factory=Reference)
     _site: Optional[Site] = None
-    _sites: dict[int, tuple[Step, Site]] = field(default_factory=dict)  # of recorded steps, by id
+    _sites: dict[Step, Site] = field(default_factory=dict)  # of recorded steps
     _makers: dict[tuple, tuple[int, int]] = field(default_factory=dict)  # place -> row, result
     mirrors: bool = True  # whether what is written to memory goes to the stream, too
 
@@ -109,16 +109,15 @@ class Comparison:
         self._site = site(result)
 
     def record(self, step: Step) -> None:
-        self._sites[id(step)] = step, self._site
+        self._sites[step] = self._site
 
     def run(self, step: Step) -> None:
         """Run the step in golden memory and in the stream, and keep its errors."""
-        _, where = self._sites.get(id(step), (step, self._site))
+        where = self._sites.get(step, self._site)
         written = tuple(dict.fromkeys((*step.targets, *step.outputs)))
         floats = [slot for slot in written if "INT" not in slot.dtype.name]
         reads = [slot for slot in step.inputs if "INT" not in slot.dtype.name]
-        self.mirrors = False
-        try:
+        with patch.object(self, "mirrors", False):
             scratch = self._in_float32(step) if floats and reads else None
             trial = self._try(step) if scratch is not None and self.what_if else None
             kernels: list[Kernel] = []
@@ -127,8 +126,6 @@ class Comparison:
             for slot in written:
                 if scratch is None or "INT" in slot.dtype.name:
                     self.copy(slot)
-        finally:
-            self.mirrors = True
         inputs = {self._makers.get(_address(slot)) for slot in step.reads if slot is not None} - {None}
         for slot in written:
             self._makers.pop(_address(slot), None)
@@ -186,8 +183,8 @@ class Comparison:
     def copy(self, slot: Slot) -> None:
         """Take the program's values into the stream."""
         whole = slot.whole
-        entries = [memory._entry(device, whole) for device in whole.devices]
-        for device, entry in zip(whole.devices, entries):
+        for device in whole.devices:
+            entry = memory._entry(device, whole)
             one = whole._replace(devices=(device,), coordinates=whole.coordinates[:1])
             self.stream.write(one, [entry.value], entry.unknown, entry.padding)
 

@@ -90,15 +90,11 @@ def tensors_of(values, integers: bool = False) -> list[torch.Tensor]:
 @contextlib.contextmanager
 def watching(module: torch.nn.Module, reference) -> Iterator[None]:
     """Keep the values that the module computes inside the block. reference: a reference.Reference."""
-    watch, hooks = _Watch(reference), []
-    for name, part in module.named_modules():
-        enter = lambda _, args, kwargs, name=name: watch.entering(name, (args, kwargs))  # noqa: E731
-        leave = lambda _, __, output, name=name: watch.leaving(name, output)  # noqa: E731
-        hooks.append(part.register_forward_pre_hook(enter, with_kwargs=True))
-        hooks.append(part.register_forward_hook(leave))
-    try:
-        with watch:
-            yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    watch = _Watch(reference)
+    with contextlib.ExitStack() as hooks, watch:
+        for name, part in module.named_modules():
+            enter = lambda _, args, kwargs, name=name: watch.entering(name, (args, kwargs))  # noqa: E731
+            leave = lambda _, __, output, name=name: watch.leaving(name, output)  # noqa: E731
+            hooks.enter_context(part.register_forward_pre_hook(enter, with_kwargs=True))
+            hooks.enter_context(part.register_forward_hook(leave))
+        yield

@@ -3,6 +3,7 @@
 import contextlib
 from dataclasses import replace
 from typing import Callable, Iterator
+from unittest.mock import patch
 
 import ttnn
 
@@ -58,8 +59,5 @@ def kernels_of(note: Callable, change: Callable = lambda kernel: kernel) -> Iter
         note(replace(kernel, approximate=approximate))
         return weights(scores, largest, scale, kernel, approximate, *limit)
 
-    Kernel.of, flash.weights = staticmethod(of), noting_exp
-    try:
+    with patch.object(Kernel, "of", staticmethod(of)), patch.object(flash, "weights", noting_exp):
         yield
-    finally:
-        Kernel.of, flash.weights = staticmethod(real), weights
