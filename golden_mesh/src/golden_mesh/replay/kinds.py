@@ -79,11 +79,6 @@ def fields_of(config: Any) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names if hasattr(config, name)}
 
 
-def _is_enum(value: Any) -> bool:
-    name = getattr(value, "name", None)
-    return isinstance(name, str) and getattr(type(value), name, None) == value
-
-
 _CORE, _CORES, _CORE_SET, _UNARY = ttnn.CoreCoord, ttnn.CoreRange, ttnn.CoreRangeSet, ttnn.UnaryWithParam
 
 # The first kind that holds a value counts. Tensors, meshes and semaphores are the caller's: to_plain's `own`.
@@ -96,7 +91,7 @@ KINDS = (
     Kind("core set", lambda v: isinstance(v, _CORE_SET), lambda v: list(v.ranges()), lambda v: _CORE_SET(v)),
     Kind("shape", lambda v: isinstance(v, ttnn.Shape), list, ttnn.Shape),
     Kind("activation", lambda v: isinstance(v, _UNARY), lambda v: [v.op_type, *v.params], lambda v: _UNARY(*v)),
-    Kind("enum", _is_enum, lambda v: [class_path(v), v.name], lambda v: named_class(v[0])[v[1]]),
+    Kind("enum", lambda v: isinstance(v, Enum), lambda v: [class_path(v), v.name], lambda v: named_class(v[0])[v[1]]),
     Kind(
         "json", lambda v: hasattr(v, "to_json"), lambda v: [class_path(v), v.to_json()],
         lambda v: named_class(v[0]).from_json(v[1]),
