@@ -206,7 +206,7 @@ def start(seed: int) -> None:
         slots = [dispatch.slot_of(t) for t in given] if _moves(name) else []
         with patch.object(adversary, "call", call):
             result = real(*args, **kwargs)
-            if slots or _moves(name):
+            if _moves(name):
                 _follow(adversary, call, name, args, kwargs, slots, result)
         return result
 
