@@ -130,8 +130,6 @@ def _round_special(blocks: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def _to_unsigned(values: torch.Tensor, bits: int, holder: torch.dtype) -> torch.Tensor:
-    if values.dtype == torch.uint8:  # fits every unsigned dtype
-        return values.to(holder)
     largest = (1 << bits) - 1
     whole = values.to(torch.int64)
     if values.is_floating_point() and bits < 32:
