@@ -111,7 +111,7 @@ def _each(form: list | dict, function: Callable) -> list | dict:
     return [_each(item, function) if isinstance(item, dict) else function(item) for item in form]
 
 
-def to_plain(value: Any, own: Callable[[Any], Any]) -> Any:
+def to_plain(value: Any, own: Callable[[Any], Any] = lambda _: None) -> Any:
     """Scalars as they are, else (kind, plain form). own: returns such a pair for what is not of KINDS, or None.
 
     TypeError: a value of no kind.
@@ -162,7 +162,7 @@ def code(plain: Any) -> str:
     if kind == "enum":
         return f"{named(form[0])}.{form[1]}"
     for name in ("DRAM_MEMORY_CONFIG", "L1_MEMORY_CONFIG"):
-        if plain == to_plain(getattr(ttnn, name), lambda _: None):
+        if plain == to_plain(getattr(ttnn, name)):
             return f"ttnn.{name}"
     if kind == "json":
         return f"{named(form[0])}.from_json({form[1]!r})"

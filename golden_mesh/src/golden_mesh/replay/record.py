@@ -41,14 +41,14 @@ def values_of(tensor: ttnn.Tensor) -> Values:
 
 
 def describe(tensor: ttnn.Tensor) -> dict[str, Any]:
-    plain, padding = lambda value: to_plain(value, lambda _: None), None
+    padding = None
     with contextlib.suppress(GoldenError):
         padding = memory.padding(dispatch.slot_of(tensor)) if on_device(tensor) else None
     return {
         "shape": list(tensor.shape),
-        "dtype": plain(tensor.dtype),
-        "layout": plain(tensor.layout),
-        "memory_config": plain(tensor.memory_config()) if on_device(tensor) else None,
+        "dtype": to_plain(tensor.dtype),
+        "layout": to_plain(tensor.layout),
+        "memory_config": to_plain(tensor.memory_config()) if on_device(tensor) else None,
         "padding": padding,  # value in the padding of its tiles, if it is known
     }
 
