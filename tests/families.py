@@ -1,4 +1,4 @@
-"""Configs of published sizes, cut; small random checkpoints of the other families, with the small checkpoint's
+"""Configs of published sizes, cut; tables; small random checkpoints of the other families, with the small one's
 tokenizer.
 """
 
@@ -11,8 +11,11 @@ import transformers
 from qwen25_7b_lab.perf import published_models
 from transformers import PreTrainedModel
 
-from models.demos.qwen25_7b.config import DecoderConfig
+from models.demos.qwen25_7b.config import BFP8, DecoderConfig, Recipe
 from models.demos.qwen25_7b.config.rope import rope_scaling_of
+from models.demos.qwen25_7b.plans.chip import WORMHOLE, Chip
+from models.demos.qwen25_7b.plans.model_table import ModelTable
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
@@ -48,6 +51,11 @@ def config_of(family: str, **changes) -> DecoderConfig:
     """The small checkpoint's dims, as the family has them."""
     small = DecoderConfig.from_json(SMALL_CHECKPOINT / "config.json")
     return replace(small, **FAMILIES[family] | changes)
+
+
+def table_of(config: DecoderConfig, tp: int, recipe: Recipe = BFP8, chip: Chip = WORMHOLE) -> ModelTable:
+    """The table of a model on `tp` chips."""
+    return ModelTable(config, ParallelPlan.make(config, tp), recipe, chip)
 
 
 @torch.no_grad()

@@ -16,24 +16,19 @@ from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B
 from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import DecodeMatmul
 from models.demos.qwen25_7b.plans.grids import TILE, width_sharded
-from models.demos.qwen25_7b.plans.model_table import ModelTable
-from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
+from models.demos.qwen25_7b.plans.parallel_plan import SPLITS
 from models.demos.qwen25_7b.tt.linear import compute_config, decode_program
 from models.demos.qwen25_7b.tt.placement import chip_of, dram_width_sharded, memory_config, replicate
+from tests.families import table_of
 from tests.metrics import assert_close
 from tests.pcc.bench import assert_module
-
-
-def decode_matmul(chip, tp: int, recipe, name: str) -> DecodeMatmul:
-    return ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, chip).decode_matmuls[name]
 
 
 def matmuls():
     """Where each x and format is multiplied: architecture, [(tp, recipe, name)]. A device plans for its own grid."""
     found = {}
     for chip, tp, recipe in product((WORMHOLE, BLACKHOLE), SPLITS, (BFP8, PERFORMANCE)):
-        table = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, chip)
-        for name, plan in table.decode_matmuls.items():
+        for name, plan in table_of(QWEN25_7B, tp, recipe, chip).decode_matmuls.items():
             key = chip.architecture, plan.k_tiles, plan.in_cores, plan.weight
             found.setdefault(key, []).append((tp, recipe, name))
     names = lambda uses: ", ".join(dict.fromkeys(f"tp {tp} {name}" for tp, _, name in uses))
@@ -57,7 +52,7 @@ def test_every_width_of_a_block_gives_one_result(mesh_device, architecture, uses
     chip = chip_of(mesh_device)
     if chip.architecture != architecture:
         pytest.skip("plans of another architecture")
-    plan, *others = (decode_matmul(chip, *use) for use in uses)
+    plan, *others = (table_of(QWEN25_7B, tp, recipe, chip).decode_matmuls[name] for tp, recipe, name in uses)
     widths = {width for other in (plan, *others) if other.in_cores == plan.in_cores for width in other.widths}
     n_tiles = chip.banks * chip.readers_per_bank
     put, weight = operands(mesh_device, replace(plan, n_tiles=n_tiles))

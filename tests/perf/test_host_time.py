@@ -5,7 +5,6 @@ A step of vLLM takes no more for long sequences where the chips sample.
 
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from types import FrameType, SimpleNamespace
@@ -16,17 +15,17 @@ import torch
 import ttnn
 
 from models.demos import qwen25_7b
-from models.demos.qwen25_7b.config import BFP8, DecoderConfig
+from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.config.sampling import CANDIDATES
 from models.demos.qwen25_7b.plans.blocks import table_width
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.reference.hf import random_weights
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
 from models.demos.qwen25_7b.weights.model_weights import builder
+from tests.families import config_of
 
 USERS = 32
 PORT = f"{Path(qwen25_7b.__file__).parent}/"
@@ -75,8 +74,7 @@ def host_time(step: Callable[[], None], steps: int = 10) -> float:
 
 def vllm_model(device: ttnn.MeshDevice, vocab_size: int) -> QwenForCausalLM:
     """The vLLM class with one layer."""
-    config = DecoderConfig.from_json(SMALL_CHECKPOINT / "config.json")
-    config = replace(config, num_hidden_layers=1, vocab_size=vocab_size, max_position_embeddings=MAX_LEN)
+    config = config_of("qwen2", num_hidden_layers=1, vocab_size=vocab_size, max_position_embeddings=MAX_LEN)
     model_config = TtModelConfig.make(device, config, BFP8, min_slots=USERS, max_seq_len=MAX_LEN)
     model = QwenForCausalLM(TtTransformer(device, builder(random_weights(config)), model_config), USERS)
     blocks = table_width(MAX_LEN, VLLM_BLOCK) + 1

@@ -7,14 +7,13 @@ decode matmul wants equally many for each of a bank's readers.
 import pytest
 from qwen25_7b_lab.perf.published_models import FAMILIES, SIZES
 
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, ConfigError, DecoderConfig
+from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES, ConfigError
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES
-from models.demos.qwen25_7b.plans.model_table import ModelTable
-from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.plans.parallel_plan import SPLITS
+from tests.families import config_of, table_of
 
-CONFIGS = SIZES | FAMILIES | {"7B": QWEN25_7B, "small": DecoderConfig.from_json(SMALL_CHECKPOINT / "config.json")}
+CONFIGS = SIZES | FAMILIES | {"7B": QWEN25_7B, "small": config_of("qwen2")}
 ROWS = {(kind.chip, tp): kind for kind in MACHINES.values() for tp in SPLITS if kind.row % tp == 0}
 
 
@@ -23,11 +22,10 @@ def test_a_banks_shard_is_what_the_library_takes_it_for(model):
     config, planned = CONFIGS[model], 0
     for chip, tp in ROWS:
         try:
-            parallel = ParallelPlan.make(config, tp)
+            tables = [table_of(config, tp, recipe, chip) for recipe in RECIPES.values()]
         except ConfigError:  # its KV heads do not go onto so many chips
             continue
-        for recipe in RECIPES.values():
-            table = ModelTable(config, parallel, recipe, chip)
+        for table in tables:
             for layer, _ in table.kinds:
                 for row in layer.linears:
                     try:
@@ -50,7 +48,7 @@ def test_a_banks_shard_is_what_the_library_takes_it_for(model):
 def test_what_it_costs_the_7b(machine, tiles, copies, of_dram):
     """tiles: of the MLP on a chip, of 592 in all. of_dram: the copies' part of it."""
     kind = MACHINES[machine]
-    table = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, kind.row), BFP8, kind.chip)
+    table = table_of(QWEN25_7B, kind.row, chip=kind.chip)
     layer = table.layer(0)
     assert layer.down.weight.shape[0] // 32 == tiles
     assert [row.name for row in layer.linears if row.prefill_copy] == copies

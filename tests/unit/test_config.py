@@ -11,9 +11,7 @@ import transformers
 from models.demos.qwen25_7b.config import PERFORMANCE, QWEN25_7B, ConfigError, DecoderConfig, Group, recipe_named
 from models.demos.qwen25_7b.config.decoder_config import FAMILIES
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.chip import WORMHOLE
-from models.demos.qwen25_7b.plans.model_table import ModelTable
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from tests.families import table_of
 
 # Qwen/Qwen2.5-7B-Instruct's config.json, field for field
 INSTRUCT = {
@@ -243,4 +241,4 @@ def test_a_custom_recipe_is_printed_with_all_its_fields(tmp_path):
 def test_a_layer_beyond_the_model_is_refused_before_anything_is_read(tmp_path):
     recipe = recipe_named(written(tmp_path, {"layers": {"28": {"kv_cache": "bfloat16"}}}))
     with pytest.raises(UserError, match="recipe mine, layer 28: the model has layers 0 to 27"):
-        ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, 2), recipe, WORMHOLE)
+        table_of(QWEN25_7B, 2, recipe)

@@ -8,7 +8,7 @@ from qwen25_7b_lab.prices.constants import price
 from qwen25_7b_lab.prices.kinds import DTYPES
 from qwen25_7b_lab.prices.laws import Case
 
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, DecoderConfig
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
@@ -25,12 +25,11 @@ from models.demos.qwen25_7b.plans.blocks import (
 from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import MAX_LM_HEAD_SHARD, DecodeLayout, DecodeMatmul, lm_head_shards
 from models.demos.qwen25_7b.plans.grids import TILE, Grid, ceil_div, padded_rows, residual_grid
-from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, max_prefill_rows
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from tests.families import config_of, table_of
 
-CONFIGS = {"7b": QWEN25_7B, "small": DecoderConfig.from_json(SMALL_CHECKPOINT / "config.json")}
+CONFIGS = {"7b": QWEN25_7B, "small": config_of("qwen2")}
 CHIPS = {"8x8": WORMHOLE, "8x7": replace(WORMHOLE, grid=Grid(8, 7))}
 
 
@@ -47,8 +46,7 @@ def decode_price(plan: DecodeMatmul) -> float:
 @pytest.mark.parametrize("recipe", (BFP8, RECIPES["performance"]))
 def test_no_block_of_k_that_fits_is_cheaper_than_the_planned_one(tp, recipe):
     """With one chip, bfloat4_b gate and up take blocks of four tiles: two would wait for their partial sums."""
-    plans = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, WORMHOLE).decode_matmuls
-    for name, plan in plans.items():
+    for name, plan in table_of(QWEN25_7B, tp, recipe).decode_matmuls.items():
         assert {plan.widths[0], plan.in0_block_w} <= {*VARIANTS["ttnn.linear"]["in0_block_w"]}, "bringup times both"
         prices = {w: decode_price(replace(plan, in0_block_w=w)) for w in plan.widths}
         assert prices[plan.in0_block_w] <= 1.02 * min(prices.values()), name
@@ -58,16 +56,15 @@ def test_no_block_of_k_that_fits_is_cheaper_than_the_planned_one(tp, recipe):
 
 @pytest.mark.parametrize("tp, rows", [(1, 256), (2, 512), (4, 1024), (8, 1024)])
 def test_the_7bs_longest_prefill_batches(tp, rows):
-    plan = ParallelPlan.make(QWEN25_7B, tp)
-    layer_l1 = DecodeLayout.make(QWEN25_7B, plan, WORMHOLE, MAX_USERS).layer_l1
-    assert max_prefill_rows(ModelTable(QWEN25_7B, plan, BFP8, WORMHOLE), layer_l1) == rows
+    table = table_of(QWEN25_7B, tp)
+    layer_l1 = DecodeLayout.make(QWEN25_7B, table.parallel, WORMHOLE, MAX_USERS).layer_l1
+    assert max_prefill_rows(table, layer_l1) == rows
 
 
 def test_a_model_too_wide_for_a_cores_l1_is_refused_by_op_and_bytes():
-    wide = replace(QWEN25_7B, intermediate_size=32 * 8 * 800)
-    plan = ParallelPlan.make(wide, 1)
+    wide = table_of(replace(QWEN25_7B, intermediate_size=32 * 8 * 800), 1)
     with pytest.raises(PrefillDoesNotFit, match=r"prefill of 32 rows with tp 1: (gate|up|down) takes [\d,]+ bytes"):
-        max_prefill_rows(ModelTable(wide, plan, BFP8, WORMHOLE), 1_000_000)
+        max_prefill_rows(wide, 1_000_000)
 
 
 @pytest.mark.parametrize("n_tiles, divides", [(4752, 0), (384, 4)], ids=["L1", "cores"])

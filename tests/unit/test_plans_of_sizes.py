@@ -21,14 +21,15 @@ from models.demos.qwen25_7b.plans.l1 import decode_ops, placed, prefill_ops
 from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget
 from models.demos.qwen25_7b.plans.model_table import ModelTable
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS
 from models.demos.qwen25_7b.plans.planner import check_decode, fit_prefill, max_prefill_rows
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from tests.families import config_of, table_of
 
 CHIPS = {"8x8": WORMHOLE, "8x7": replace(WORMHOLE, grid=Grid(8, 7))}
 FORMATS = BF16, BFP8, PERFORMANCE
-CONFIGS = SIZES | FAMILIES | {"small": DecoderConfig.from_json(SMALL_CHECKPOINT / "config.json")}
+CONFIGS = SIZES | FAMILIES | {"small": config_of("qwen2")}
 ALL = [*product([*SIZES, "small"], SPLITS, CHIPS, FORMATS), *product(["Llama-3.1-8B"], SPLITS, ["8x8"], FORMATS)]
 HEADS = r"a chip would have (40|64) of the model's \1 query heads, .* take 32: use more chips"
 DOWN = r"decode with tp 4: down takes [\d,]+ bytes of a core's L1, [\d,]+ are there: use more chips"
@@ -42,8 +43,7 @@ def name_of(value) -> str | None:
 
 
 def plans_of(model, tp, grid, recipe) -> tuple[ModelTable, DecodeLayout]:
-    config = CONFIGS[model]
-    table = ModelTable(config, ParallelPlan.make(config, tp), recipe, CHIPS[grid])
+    table = table_of(CONFIGS[model], tp, recipe, CHIPS[grid])
     return table, DecodeLayout.make(table.dims, table.parallel, table.chip, MAX_USERS)
 
 
@@ -136,7 +136,7 @@ def test_a_size_on_a_split_is_refused(model, tp, grid, recipe):
 def test_32_kv_heads_are_refused_on_one_chip_by_their_number(tp, refused):
     """Llama-2-7B, Vicuna and SmolLM2-1.7B: nlp_create_qkv_heads_decode takes at most one head from a core."""
     config = replace(QWEN25_7B, num_attention_heads=32, num_key_value_heads=32, hidden_size=4096)
-    table = ModelTable(config, ParallelPlan.make(config, tp), BFP8, WORMHOLE)
+    table = table_of(config, tp)
     decode = DecodeLayout.make(config, table.parallel, WORMHOLE, MAX_USERS)
     if not refused:
         check_decode(table, decode)
@@ -171,12 +171,7 @@ def test_a_context_contract_claims_what_fits_and_says_what_prevents_more(positio
         assert sum(entry["bytes"].values()) <= room or claimed == 0
         if claimed < positions:
             assert sum(entry["bytes_of_model_context"].values()) > room
-            table = ModelTable(
-                config,
-                ParallelPlan.make(config, entry["tp"]),
-                RECIPES[entry["recipe"]],
-                MACHINES[entry["machine"]].chip,
-            )
+            table = table_of(config, entry["tp"], RECIPES[entry["recipe"]], MACHINES[entry["machine"]].chip)
             more = claimed + BLOCK
             assert memory_budget(table, more, blocks_for(1, more, BLOCK)).total > room
     assert {entry["context"] < positions for entry in contract} == {True, False}

@@ -7,15 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES
+from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.blocks import BLOCKS
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.memory_budget import cache_tokens, memory_budget
-from models.demos.qwen25_7b.plans.model_table import ModelTable
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
 from models.demos.qwen25_7b.vllm.startup import full_cache_tokens
+from tests.families import table_of
 from tests.vllm.vllm_engine import Engine
 from tests.vllm.vllm_requests import NEW_TOKENS, greedy, hf_config, requests, start
 
@@ -81,23 +80,19 @@ def test_impossible_cache_sizes_are_refused(model, checkpoint, blocks, block, na
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_the_cache_size_reported_to_vllm_fits(tp, recipe):
     """The 7B leaves room for 32 sequences of 1,000 tokens, except in bf16 on one chip."""
-    plan, max_len = ParallelPlan.make(QWEN25_7B, tp), 32768
-    tokens = cache_tokens(ModelTable(QWEN25_7B, plan, recipe, WORMHOLE), max_len)
+    table, max_len = table_of(QWEN25_7B, tp, recipe), 32768
+    tokens = cache_tokens(table, max_len)
     if (tp, recipe.name) == (1, "bf16"):
         assert tokens == 0
         return
     assert tokens > 32_000
     for block in BLOCKS:
-        assert (
-            memory_budget(ModelTable(QWEN25_7B, plan, recipe, WORMHOLE), max_len, tokens // block, block).total
-            < WORMHOLE.dram_bytes
-        )
+        assert memory_budget(table, max_len, tokens // block, block).total < WORMHOLE.dram_bytes
 
 
 def test_no_more_memory_is_allocated_than_full_contexts_need(model):
     assert model.get_max_tokens_all_users(model_name="", num_devices=2, max_model_len=64, max_num_seqs=2) == 128
-    config = replace(QWEN25_7B, max_position_embeddings=131072)
-    table = ModelTable(config, ParallelPlan.make(config, 2), BFP8, WORMHOLE)
+    table = table_of(replace(QWEN25_7B, max_position_embeddings=131072), 2)
     assert full_cache_tokens(table, 1024, 4) == 4096
     assert full_cache_tokens(table, 131072, 32) == cache_tokens(table, 131072) - 32 * 128
 

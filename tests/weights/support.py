@@ -9,12 +9,10 @@ import ttnn
 from loguru import logger
 
 from models.demos.qwen25_7b.config import BFP8, Recipe
-from models.demos.qwen25_7b.plans.chip import WORMHOLE
-from models.demos.qwen25_7b.plans.model_table import ModelTable
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.plans.slices import WeightShard
 from models.demos.qwen25_7b.weights.cache import CACHE_NAME, open_checkpoint, packed_weights
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+from tests.families import table_of
 
 Shards = dict[WeightShard, torch.Tensor]
 
@@ -36,8 +34,7 @@ def logged() -> Iterator[list[str]]:
 
 
 def shards_of(source, tp: int = 2, recipe: Recipe = BFP8) -> Shards:
-    plan = ParallelPlan.make(source.config, tp)
-    table = ModelTable(source.config, plan, recipe, WORMHOLE)
+    table = table_of(source.config, tp, recipe)
     build = packed_weights(source, table)
     return {shard: _values(build(shard)) for shard in table.shards}
 
