@@ -2,14 +2,15 @@
 
 import json
 from collections import Counter
+from functools import partial
 
 import pytest
-from qwen25_7b_lab.perf.capture import Step, capture_batch, capture_prefill, layer_kinds, one_layer_of_each_kind
+from qwen25_7b_lab.perf.capture import capture_batch, capture_prefill, layer_kinds, one_layer_of_each_kind
 from qwen25_7b_lab.perf.commands import read_measured, small_vocabulary
-from qwen25_7b_lab.perf.plan_tables import hops, step_bytes
+from qwen25_7b_lab.perf.plan_tables import StepBytes, hops, step_bytes
 from qwen25_7b_lab.perf.plan_tables import sent as sent_by
 from qwen25_7b_lab.perf.report import LABEL, op_table, step_report
-from qwen25_7b_lab.perf.step_model import StepModel, model_step
+from qwen25_7b_lab.perf.step_model import model_step
 from qwen25_7b_lab.prices.device_ops import Op
 from qwen25_7b_lab.prices.op_costs import DRAM
 from qwen25_7b_lab.prices.prices import ranged
@@ -19,10 +20,9 @@ from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, PrefillChu
 from models.demos.qwen25_7b.engine.trace import AROUND_BYTES, LAYER_BYTES
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
-from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.model_table import ModelTable
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.tt.placement import chip_of, row_topology
+from tests.families import table_of
 from tests.perf.conftest import USERS
 
 pytestmark = pytest.mark.usefixtures("without_values")
@@ -31,8 +31,20 @@ POSITION = 100
 
 
 @pytest.fixture(scope="module")
-def plan(mesh_device, config) -> ParallelPlan:
-    return ParallelPlan.make(config, mesh_device.shape[1])
+def table(mesh_device, config) -> ModelTable:
+    return table_of(config, mesh_device.shape[1], chip=chip_of(mesh_device))
+
+
+@pytest.fixture(scope="module")
+def planned(table) -> StepBytes:
+    return step_bytes(table, USERS, POSITION)
+
+
+@pytest.fixture(scope="module")
+def modeled(step, table, planned):
+    """modeled(**options): a StepModel of the step."""
+    how = dict(chips=table.parallel.tp, grid_cores=64, links=1, users=USERS, position=POSITION)
+    return partial(model_step, step, weights=planned.weights - planned.padding, **how)
 
 
 def matmuls(ops: tuple[Op, ...]) -> list[Op]:
@@ -56,8 +68,8 @@ def test_the_table_has_a_row_an_operation_with_cores_and_dtype(step):
             assert not result.shard or str(result.cores) in row[4], row
 
 
-def test_each_matmul_has_its_hops(mesh_device, config, plan, step):
-    plans = ModelTable(config, plan, BFP8, chip_of(mesh_device)).decode_matmuls
+def test_each_matmul_has_its_hops(table, step):
+    plans = table.decode_matmuls
     rows = op_table(step.layer, plans.values()).splitlines()[2:]
     found = [row.strip("| ").split(" | ")[-1] for row, op in zip(rows, step.layer) if op.name == "Matmul"]
     assert found == [hops(plans[name]) for name in ("QKV", "O", "gate + up", "gate", "up", "down") if name in plans]
@@ -72,8 +84,7 @@ def test_results_are_bfloat16_on_cores_but_for_attentions(step):
     assert not [op.name for op in others for t in op.results if t.in_dram]
 
 
-def test_matmuls_stream_the_bytes_that_are_planned(mesh_device, config, plan, step):
-    planned = step_bytes(ModelTable(config, plan, BFP8, chip_of(mesh_device)), USERS, POSITION)
+def test_matmuls_stream_the_bytes_that_are_planned(config, planned, step):
     ops = [*matmuls(step.layer) * config.num_hidden_layers, *matmuls(step.after)]
     weights = [op.inputs[1] for op in ops]
     assert all(op.dram_sharded and op.inputs[1].in_dram for op in ops)
@@ -81,24 +92,16 @@ def test_matmuls_stream_the_bytes_that_are_planned(mesh_device, config, plan, st
     assert sum(weight.bytes for weight in weights) >= planned.weights - planned.padding  # the rest: columns of zeros
 
 
-def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(mesh_device, config, plan, step):
-    all_reduce = AllReducePlan.make(plan.tp, row_topology(mesh_device), config.hidden_size)
-    planned = step_bytes(ModelTable(config, plan, BFP8, chip_of(mesh_device)), USERS, POSITION)
-    model = modeled(step, config, plan)
+def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(mesh_device, config, planned, modeled):
+    all_reduce = AllReducePlan.make(mesh_device.shape[1], row_topology(mesh_device), config.hidden_size)
+    model = modeled()
     assert sum(row.count * row.work.needed for row in model.rows if row.op.name == "SdpaDecode") == planned.cache
     sent = sum(row.count * row.work.sent for row in model.in_layer)
     assert sent == 2 * sent_by(all_reduce) * config.num_hidden_layers
 
 
-def modeled(step: Step, config, plan: ParallelPlan, **how) -> StepModel:
-    planned = step_bytes(ModelTable(config, plan, BFP8, WORMHOLE), USERS, POSITION)
-    weights = planned.weights - planned.padding
-    how |= dict(weights=weights, chips=plan.tp, grid_cores=64, links=1, users=USERS, position=POSITION)
-    return model_step(step, **how)
-
-
-def test_a_step_is_never_below_its_weights_and_its_parts_add_up(config, plan, step):
-    model = modeled(step, config, plan)
+def test_a_step_is_never_below_its_weights_and_its_parts_add_up(modeled):
+    model = modeled()
     assert model.weights <= sum(row.count * row.work.needed for row in model.rows if row.work.streamed)
     assert model.floor == pytest.approx(model.weights / DRAM) and model.seconds > model.floor
     assert sum(model.parts().values()) == pytest.approx(model.seconds)
@@ -126,7 +129,7 @@ def report_file(folder, ops, size="7b", below="silicon"):
     return file
 
 
-def test_measured_operations_count_with_their_own_times(tmp_path, config, plan, step):
+def test_measured_operations_count_with_their_own_times(tmp_path, step, modeled):
     linear, attention = matmuls(step.layer)[0], next(op for op in step.layer if op.name == "SdpaDecode")
     row = {"op": "ttnn.linear", "device_op": linear.key, "us": 100.0}
     ignored = [
@@ -135,7 +138,7 @@ def test_measured_operations_count_with_their_own_times(tmp_path, config, plan, 
         row | {"device_op": linear.key.replace("bfloat8_b", "bfloat4_b")},
     ]
     measured = read_measured(report_file(tmp_path, [row, *ignored]))
-    before, after = (modeled(step, config, plan, measured=times) for times in ({}, measured))
+    before, after = (modeled(measured=times) for times in ({}, measured))
     changed = [b for a, b in zip(before.rows, after.rows) if a != b]
     assert {b.op.key for b in changed} == {linear.key}
     assert all(b.seconds == pytest.approx(b.count * 100e-6) for b in changed)
@@ -148,9 +151,8 @@ def test_times_that_are_not_the_7bs_on_silicon_are_refused(tmp_path, dims, below
         read_measured(report_file(tmp_path, [], dims, below))
 
 
-def test_every_block_says_that_it_is_modeled(config, plan, step):
-    model = modeled(step, config, plan)
-    text = step_report(model, title="a step", users=USERS, replicas=1, layers=config.num_hidden_layers)
+def test_every_block_says_that_it_is_modeled(config, modeled):
+    text = step_report(modeled(), title="a step", users=USERS, replicas=1, layers=config.num_hidden_layers)
     blocks = text.split("\n\n")
     sections = text.split("\n## ")
     assert len(sections) == 3 and all(LABEL in section.splitlines()[0] for section in sections)
