@@ -17,10 +17,7 @@ from models.demos.qwen25_7b.engine.prefill_batch import Prompt, pack_prompts
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
-from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget, smaller_sizes, weight_bytes
-from models.demos.qwen25_7b.plans.model_table import ModelTable
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.plans.slices import WeightShard
 from models.demos.qwen25_7b.tt.attention import TtKVCache, allocate_caches
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
@@ -28,7 +25,7 @@ from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import chip_of
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from tests.families import cut
+from tests.families import cut, table_of
 
 SEMAPHORES = 10_000  # bytes of L1 that decode's collectives may take, beside L1_SMALL
 USERS = 32
@@ -73,23 +70,28 @@ def build(mesh_device, host_alone, monkeypatch):
     return build
 
 
-def budget_of(config, plan, recipe, users, tokens, chip=WORMHOLE):
-    return memory_budget(ModelTable(config, plan, recipe, chip), tokens, blocks_for(users, tokens, BLOCK))
+def budget_of(table, users, tokens):
+    return memory_budget(table, tokens, blocks_for(users, tokens, BLOCK))
+
+
+@pytest.fixture
+def table_here(mesh_device):
+    """table_here(config, recipe): the table of a model on this mesh."""
+    return lambda config, recipe: table_of(config, mesh_device.get_num_devices(), recipe, chip_of(mesh_device))
 
 
 @pytest.mark.galaxy
-def test_the_whole_7b_fits_with_the_largest_cache(mesh_device, build):
+def test_the_whole_7b_fits_with_the_largest_cache(mesh_device, build, table_here):
     """32 users have 2048 tokens each on one chip, 8192 on two, 32768 on eight.
 
     The logits of a step are allocated beside the caches.
     """
-    tp = mesh_device.get_num_devices()
-    tokens, plan = LARGEST[tp], ParallelPlan.make(QWEN25_7B, tp)
+    tokens, table = LARGEST[mesh_device.get_num_devices()], table_here(QWEN25_7B, BFP8_KV8)
     before = allocated(mesh_device)
     built = build(QWEN25_7B, BFP8_KV8, USERS, tokens)
-    budget = budget_of(QWEN25_7B, plan, BFP8_KV8, USERS, tokens, chip_of(mesh_device))
+    budget = budget_of(table, USERS, tokens)
     assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
-    logits = ttnn.empty((1, 1, 32, plan.vocab), ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh_device)
+    logits = ttnn.empty((1, 1, 32, table.parallel.vocab), ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh_device)
     assert budget.total == pytest.approx(allocated(mesh_device) - before, rel=0.005)
     assert logits and built  # alive until here
 
@@ -98,12 +100,11 @@ FIRST_DIFFERS = replace(BFP8_KV8, name="bfp8-kv8, layer 0 bf16", different=((0, 
 
 
 @pytest.mark.parametrize("recipe", [BF16, BFP8, PERFORMANCE, FIRST_DIFFERS], ids=lambda recipe: recipe.name)
-def test_the_budget_is_what_layers_take(mesh_device, recipe, build):
+def test_the_budget_is_what_layers_take(mesh_device, recipe, build, table_here):
     config = replace(QWEN25_7B, num_hidden_layers=2)
-    plan = ParallelPlan.make(config, mesh_device.get_num_devices())
     before = allocated(mesh_device)
     model, caches, *_ = build(config, recipe, 7, 300)
-    budget = budget_of(config, plan, recipe, 7, 300, chip_of(mesh_device))
+    budget = budget_of(table_here(config, recipe), 7, 300)
     assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
     for i, layer, cache in zip(range(2), model.layers, caches, strict=True):
         its, held = recipe.of_layer(i), (layer.mlp.down.weight, layer.attention.o.weight, cache.keys)
@@ -128,14 +129,14 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_loaded(mesh_dev
     ids=["fewer users or a shorter context", "one user", "weights that do not fit"],
 )
 def test_a_refusal_names_the_largest_sizes_that_fit(users, tokens, room, sizes):
-    plan = ParallelPlan.make(QWEN25_7B, 2)
-    text = smaller_sizes(ModelTable(QWEN25_7B, plan, BFP8, WORMHOLE), users, tokens, BLOCK, room)
+    table = table_of(QWEN25_7B, 2)
+    text = smaller_sizes(table, users, tokens, BLOCK, room)
     found = [tuple(map(int, pair)) for pair in re.findall(r"(\d+) users of (\d+) tokens", text)]
     assert len(found) == sizes
     for fitting in found:
         larger = [value + (value != most) for value, most in zip(fitting, (users, tokens))]
-        assert budget_of(QWEN25_7B, plan, BFP8, *fitting).total <= room
-        assert budget_of(QWEN25_7B, plan, BFP8, *larger).total > room
+        assert budget_of(table, *fitting).total <= room
+        assert budget_of(table, *larger).total > room
 
 
 def test_persistent_l1_buffers_leave_prefill_one_contiguous_range(mesh_device, host_alone):
@@ -180,8 +181,8 @@ FAMILIES = {size: cut(size, layers=2, vocab_size=33_000) for size in ("Qwen3-8B"
 CONTEXT, SPARE = 64, 10_000
 
 
-# The second layer has another recipe.
-MIXED = replace(PERFORMANCE, name="mixed", different=((1, BF16),))
+# The first layer has another recipe.
+MIXED = replace(PERFORMANCE, name="mixed", different=((0, BF16),))
 
 
 @pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K")  # as its shorter rows
@@ -192,18 +193,10 @@ MIXED = replace(PERFORMANCE, name="mixed", different=((1, BF16),))
         *(pytest.param(config, BFP8, id=name) for name, config in FAMILIES.items()),
     ],
 )
-def test_the_table_is_what_a_model_requests(mesh_device, model, recipe, build):
-    plan = ParallelPlan.make(model, mesh_device.shape[1])
-    requested = build(model, recipe, 1, CONTEXT).requested
-    assert requested == ModelTable(model, plan, recipe, chip_of(mesh_device)).shards
-
-
-@pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K")  # as its shorter rows
-@pytest.mark.parametrize("model", [CONFIG, *FAMILIES.values()], ids=["7B", *FAMILIES])
-def test_a_layer_takes_the_planned_bytes(mesh_device, model, build):
+def test_a_model_requests_its_table_and_a_layer_takes_the_planned_bytes(table_here, model, recipe, build):
     """A bias that a plan forgets, or counts without need, is more than SPARE."""
-    plan, chip = ParallelPlan.make(model, mesh_device.shape[1]), chip_of(mesh_device)
-    models = [replace(model, num_hidden_layers=layers) for layers in (1, 2)]
-    one, two = (build(m, BFP8, 1, CONTEXT).bytes for m in models)
-    planned = [weight_bytes(ModelTable(m, plan, BFP8, chip), CONTEXT) for m in models]
-    assert abs(planned[1] - planned[0] - (two - one)) < SPARE
+    tables = [table_here(replace(model, num_hidden_layers=layers), recipe) for layers in (1, 2)]
+    one, two = (build(table.dims, recipe, 1, CONTEXT) for table in tables)
+    assert two.requested == tables[1].shards
+    planned = [weight_bytes(table, CONTEXT) for table in tables]
+    assert abs(planned[1] - planned[0] - (two.bytes - one.bytes)) < SPARE
