@@ -1,5 +1,6 @@
-"""Loads without a device: every shard of a model as sent to the chips."""
+"""Changes of a checkpoint's files, and loads without a device: every shard of a model as sent to the chips."""
 
+import json
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
@@ -7,6 +8,7 @@ from typing import Iterator
 import torch
 import ttnn
 from loguru import logger
+from safetensors.torch import load_file, save_file
 
 from models.demos.qwen25_7b.config import BFP8, Recipe
 from models.demos.qwen25_7b.plans.slices import WeightShard
@@ -14,7 +16,22 @@ from models.demos.qwen25_7b.weights.cache import CACHE_NAME, open_checkpoint, pa
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.families import table_of
 
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+ABSENT = "absent"  # a field that a change takes away
 Shards = dict[WeightShard, torch.Tensor]
+
+
+def change(model: Path, file: str, fields) -> None:
+    """fields: of a JSON file, tensors of a safetensors file (None takes one away), or a function of either."""
+    path = model / file
+    tensors = file.endswith(".safetensors")
+    contents = load_file(path) if tensors else json.loads(path.read_text())
+    contents = fields(contents) if callable(fields) else contents | fields
+    path.unlink()  # of a mapped file
+    if tensors:
+        save_file({k: v.contiguous() for k, v in contents.items() if v is not None}, path)
+    else:
+        path.write_text(json.dumps({k: v for k, v in contents.items() if v is not ABSENT}))
 
 
 def load(model: str | Path, cache: Path, *, tp: int = 2, recipe: Recipe = BFP8, revision: str | None = None) -> Shards:

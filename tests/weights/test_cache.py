@@ -15,9 +15,7 @@ from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.weights import cache as weights_cache
 from models.demos.qwen25_7b.weights.cache import CACHE_NAME, open_checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from tests.weights.support import assert_same, load, logged, made, packed, unfinished
-
-WEIGHTS = "model.safetensors"
+from tests.weights.support import WEIGHTS, assert_same, load, logged, made, packed, unfinished
 
 
 @pytest.fixture

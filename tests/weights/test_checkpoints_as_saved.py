@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -23,28 +22,14 @@ from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights.cache import open_checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
 from tests.families import hf_model
-from tests.weights.support import assert_same, load, logged
+from tests.weights.support import ABSENT, CONFIG, WEIGHTS, assert_same, change, load, logged
 
 OF_5 = transformers.__version__ >= "5"
-CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer_config.json"
-ABSENT = "absent"  # a field that the change takes away
+TOKENIZER = "tokenizer_config.json"
 TOKENS = torch.arange(20, 84)[None]
 HEAD, Q_BIAS = "lm_head.weight", "model.layers.0.self_attn.q_proj.bias"
 YARN = dict(rope_type="yarn", factor=8.0, original_max_position_embeddings=512)
 SPECIAL = ["<|im_start|>", "<|im_end|>"]
-
-
-def change(model: Path, file: str, fields) -> None:
-    """fields: of a JSON file, tensors of a safetensors file (None takes one away), or a function of either."""
-    path = model / file
-    tensors = file.endswith(".safetensors")
-    contents = load_file(path) if tensors else json.loads(path.read_text())
-    contents = fields(contents) if callable(fields) else contents | fields
-    path.unlink()  # of a mapped file
-    if tensors:
-        save_file({k: v.contiguous() for k, v in contents.items() if v is not None}, path)
-    else:
-        path.write_text(json.dumps({k: v for k, v in contents.items() if v is not ABSENT}))
 
 
 def rope_parameters(**fields) -> dict:

@@ -16,51 +16,24 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2Config
 
-from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig
+from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, check_numbers
+from tests.weights.support import CONFIG, WEIGHTS, change
 
 INDEX = "model.safetensors.index.json"
 K_BIAS = "model.layers.1.self_attn.k_proj.bias"
 
 
-def hf_model(**changes) -> Qwen2ForCausalLM:
-    torch.manual_seed(0)
-    sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2)
-    sizes |= dict(num_attention_heads=4, num_key_value_heads=2)
-    return Qwen2ForCausalLM(Qwen2Config(**sizes, **changes)).bfloat16()
-
-
-@pytest.fixture(scope="module")
-def model():
-    return hf_model()
-
-
 @pytest.fixture
-def single(model, tmp_path):
-    """A checkpoint of one file, as transformers writes it."""
-    model.save_pretrained(tmp_path / "single")
-    return tmp_path / "single"
-
-
-@pytest.fixture
-def sharded(model, tmp_path):
+def sharded(hf, tmp_path):
     """A checkpoint of several files and an index, as transformers writes it."""
-    model.save_pretrained(tmp_path / "sharded", max_shard_size="20KB")
+    hf.save_pretrained(tmp_path / "sharded", max_shard_size="8MB")
     assert len(list((tmp_path / "sharded").glob("*.safetensors"))) >= 3
     return tmp_path / "sharded"
-
-
-def rewrite_tensor(file: Path, name: str, tensor):
-    """Rewrite a safetensors file with one tensor replaced, added, or removed (None)."""
-    tensors = load_file(file)
-    tensors.pop(name, None)
-    save_file(tensors if tensor is None else tensors | {name: tensor}, file)
 
 
 def shard_of(directory: Path, name: str) -> Path:
@@ -74,28 +47,18 @@ def refusal(directory: Path) -> str:
     return str(caught.value)
 
 
-def assert_holds(opened: Checkpoint, model):
-    state = model.state_dict()
-    assert all(opened.tensor(name).equal(tensor) for name, tensor in state.items())
-    assert opened.config == DecoderConfig.from_dict(model.config.to_dict())
-
-
 # Checkpoints that are read
 
 
-def test_tied_embeddings_serve_as_the_lm_head(tmp_path):
-    """With and without a stored LM head that equals the embedding."""
-    model = hf_model(tie_word_embeddings=True)
-    model.save_pretrained(tmp_path)
-    assert_holds(Checkpoint.open(tmp_path), model)
-    rewrite_tensor(tmp_path / "model.safetensors", "lm_head.weight", model.lm_head.weight.detach().clone())
-    assert_holds(Checkpoint.open(tmp_path), model)
+def test_a_checkpoint_of_several_files_has_all_tensors(sharded, hf):
+    opened = Checkpoint.open(sharded)
+    assert all(opened.tensor(name).equal(tensor) for name, tensor in hf.state_dict().items())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_a_dtype_is_kept_as_stored(single, dtype):
-    rewrite_tensor(single / "model.safetensors", K_BIAS, torch.ones(16, dtype=dtype))
-    assert Checkpoint.open(single).tensor(K_BIAS).dtype == dtype
+def test_a_dtype_is_kept_as_stored(model, dtype):
+    change(model, WEIGHTS, {K_BIAS: torch.ones(128, dtype=dtype)})
+    assert Checkpoint.open(model).tensor(K_BIAS).dtype == dtype
 
 
 def peak_resident_mb() -> float:
@@ -111,7 +74,7 @@ def test_the_7b_opens_without_reading_its_15_gb(tmp_path):
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
         end += size
     text = json.dumps(header).encode()
-    with open(tmp_path / "model.safetensors", "wb") as file:
+    with open(tmp_path / WEIGHTS, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         file.truncate(8 + len(text) + end)
     assert end == 2 * 7_615_616_512  # the parameter count that Qwen publishes
@@ -159,17 +122,17 @@ def test_an_index_that_is_no_index(sharded, content):
     assert str(sharded / INDEX) in refusal(sharded)
 
 
-WEIGHTS = "model.Q4_K_M.gguf", "consolidated.00.pth"
+OTHERS = "model.Q4_K_M.gguf", "consolidated.00.pth"
 
 
 @pytest.mark.parametrize("file, has_config", [
-    *((file, True) for file in WEIGHTS), *((file, False) for file in (*WEIGHTS, "tekken.json", "tokenizer.model"))
+    *((file, True) for file in OTHERS), *((file, False) for file in (*OTHERS, "tekken.json", "tokenizer.model"))
 ])  # fmt: skip
-def test_a_folder_of_another_format_says_what_it_is(single, file, has_config):
-    (single / "model.safetensors").rename(single / file)
+def test_a_folder_of_another_format_says_what_it_is(model, file, has_config):
+    (model / WEIGHTS).rename(model / file)
     if not has_config:
-        (single / "config.json").unlink()
-    message = refusal(single)
+        (model / CONFIG).unlink()
+    message = refusal(model)
     assert re.search(f"holds {file} .*Hugging Face's format", message) and "download" not in message
 
 
@@ -207,15 +170,14 @@ def test_the_largest_numbers_are_numbers(dtype):
     check_numbers(torch.tensor([[most, -most], [most, 0.0]], dtype=dtype), "w")
 
 
-def test_a_checkpoint_is_checked_tensor_by_tensor(tmp_path):
+def test_a_checkpoint_is_checked_tensor_by_tensor(model):
     name = "model.layers.3.mlp.down_proj.weight"
-    tensors = load_file(SMALL_CHECKPOINT / "model.safetensors")
-    tensors[name][255, 1183] = math.nan
-    save_file(tensors, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_bytes((SMALL_CHECKPOINT / "config.json").read_bytes())
-    checkpoint = Checkpoint.open(tmp_path)
+    spoilt = Checkpoint.open(model).tensor(name).clone()
+    spoilt[255, 1183] = math.nan
+    change(model, WEIGHTS, {name: spoilt})
+    checkpoint = Checkpoint.open(model)
     with pytest.raises(UserError) as refused:
         checkpoint.tensor(name)
-    assert f"{tmp_path / 'model.safetensors'}: {name}[255, 1183] is nan" in str(refused.value)
+    assert f"{model / WEIGHTS}: {name}[255, 1183] is nan" in str(refused.value)
     for other in checkpoint.headers.keys() - {name}:
         checkpoint.tensor(other)
