@@ -14,7 +14,7 @@ from qwen25_7b_lab.evaluation.model import split_for
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES, machine
-from models.demos.qwen25_7b.plans.parallel_plan import TILE, ParallelPlan
+from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, TILE, ParallelPlan
 
 # A Galaxy whose cables do not close the rows and columns to rings. ttnn refuses its 4x8 chips on a ring's fabric.
 WITHOUT_TORUS = """
@@ -38,6 +38,10 @@ with open_replicas(Split.of("GALAXY")) as rows:
 """
 
 
+def with_heads(heads: int, kv_heads: int):
+    return replace(QWEN25_7B, num_attention_heads=heads, num_key_value_heads=kv_heads)
+
+
 def test_a_machine_is_known_by_the_fields_name_too():
     names = {"n300": "N300", "TG": "GALAXY", "tg": "GALAXY", "Galaxy": "GALAXY", "n150X4": "N150x4", "P300x2": "P150x4"}
     assert {name: machine(name).name for name in names} == names
@@ -58,24 +62,18 @@ def test_the_rows_of_a_galaxy_without_a_torus_are_lines():
     [("T3K", 28, 4, 8), ("T3K", 14, 2, 8), ("T3K", 9, 3, 1), ("N300", 9, 3, 1), ("T3K", 12, 6, 2), ("N150", 28, 4, 1)],
 )
 def test_the_default_split_has_as_many_chips_as_share_the_kv_heads(mesh, heads, kv_heads, tp):
-    config = replace(QWEN25_7B, num_attention_heads=heads, num_key_value_heads=kv_heads)
-    split = split_for(config, mesh, None)
+    split = split_for(with_heads(heads, kv_heads), mesh, None)
     assert (split.tp, split.dp) == (tp, machine(mesh).chips // tp)
 
 
 def test_a_requested_split_is_kept_or_refused():
-    three = replace(QWEN25_7B, num_attention_heads=9, num_key_value_heads=3)
     assert split_for(QWEN25_7B, "T3K", 2).tp == 2
-    for kind, config, tp, message in (("N300", three, 2, "3 KV heads"), ("N300", QWEN25_7B, 4, "tp must divide 2")):
+    for kind, config, tp, message in (
+        ("N300", with_heads(9, 3), 2, "3 KV heads"),
+        ("N300", QWEN25_7B, 4, "tp must divide 2"),
+    ):
         with pytest.raises(UserError, match=message):
             split_for(config, kind, tp)
-
-
-TPS = (1, 2, 4, 8)
-
-
-def with_heads(heads: int, kv_heads: int):
-    return replace(QWEN25_7B, num_attention_heads=heads, num_key_value_heads=kv_heads)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +96,7 @@ def test_eight_chips_share_four_kv_heads():
 
 
 @settings(deadline=None)
-@given(tp=st.sampled_from(TPS), kv_heads=st.sampled_from((1, 2, 4, 8, 16)), group=st.integers(1, 9))
+@given(tp=st.sampled_from(SPLITS), kv_heads=st.sampled_from((1, 2, 4, 8, 16)), group=st.integers(1, 9))
 def test_every_query_head_is_once_on_a_chip_with_its_kv_head(tp, kv_heads, group):
     plan = ParallelPlan.make(with_heads(kv_heads * group, kv_heads), tp)
     placed = []
@@ -112,7 +110,7 @@ def test_every_query_head_is_once_on_a_chip_with_its_kv_head(tp, kv_heads, group
 
 
 @settings(deadline=None)
-@given(tp=st.sampled_from(TPS), columns=st.integers(1, 40_000))
+@given(tp=st.sampled_from(SPLITS), columns=st.integers(1, 40_000))
 def test_columns_are_whole_tiles_without_a_superfluous_tile(tp, columns):
     """Of the MLP, and of a vocabulary: fine-tunes cut its padding off."""
     config = replace(QWEN25_7B, intermediate_size=columns, vocab_size=columns, bos_token_id=None, eos_token_ids=())
