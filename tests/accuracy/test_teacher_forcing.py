@@ -35,13 +35,26 @@ def evaluated(model) -> EvaluatedModel:
 
 
 @pytest.fixture(scope="module")
-def judge(evaluated, model, pytestconfig):
-    """judge(replicas) -> (top-1, top-5, tokens).
+def judged(evaluated, model, pytestconfig):
+    """(judge(replicas) -> (top-1, top-5, tokens), number of sequences, their largest length)"""
+    if file := pytestconfig.getoption("--reference"):
+        entries = entries_of(Path(file), evaluated.config.vocab_size)
 
-    judge.texts is the number of sequences, judge.longest their largest length.
-    """
-    file = pytestconfig.getoption("--reference")
-    return ByFile(Path(file), evaluated) if file else ByHuggingFace(evaluated, texts=32 if model else 4)
+        def by_file(replicas) -> tuple[float, float, int]:
+            tokens, shares = agreement(replicas, entries)
+            return shares[1], shares[5], tokens
+
+        return by_file, len(entries), max(len(entry.text.ids) for entry in entries)
+
+    texts = 32 if model else 4
+    asked = sample(evaluated.tokenizer(), evaluated.directory, None, count=texts, prompt_length=32, steps=64)
+    reading = HuggingFace(evaluated.directory).read(asked.texts)
+
+    def by_hugging_face(replicas) -> tuple[float, float, int]:
+        got = score_decode(replicas, asked, reading).summary()
+        return got["top1"], got["top5"], got["tokens"]
+
+    return by_hugging_face, texts, len(asked.texts[0])
 
 
 def entries_of(file: Path, vocab_size: int) -> list[Entry]:
@@ -57,33 +70,13 @@ def entries_of(file: Path, vocab_size: int) -> list[Entry]:
     return [Entry(ForcedText(ids, half), contents["top5_tokens"][half - 1 : len(ids) - 1])]
 
 
-class ByFile:
-    def __init__(self, file: Path, evaluated: EvaluatedModel):
-        self.entries = entries_of(file, evaluated.config.vocab_size)
-        self.texts, self.longest = len(self.entries), max(len(entry.text.ids) for entry in self.entries)
-
-    def __call__(self, replicas) -> tuple[float, float, int]:
-        tokens, shares = agreement(replicas, self.entries)
-        return shares[1], shares[5], tokens
-
-
-class ByHuggingFace:
-    def __init__(self, evaluated: EvaluatedModel, texts: int):
-        self.sample = sample(evaluated.tokenizer(), evaluated.directory, None, count=texts, prompt_length=32, steps=64)
-        self.reading = HuggingFace(evaluated.directory).read(self.sample.texts)
-        self.texts, self.longest = texts, len(self.sample.texts[0])
-
-    def __call__(self, replicas) -> tuple[float, float, int]:
-        got = score_decode(replicas, self.sample, self.reading).summary()
-        return got["top1"], got["top5"], got["tokens"]
-
-
 @pytest.mark.make_test_on("N300")
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_decode_predicts_the_references_tokens(
-    replica_devices, queues, evaluated, judge, model, mesh_name, recipe, capsys
+    replica_devices, queues, evaluated, judged, model, mesh_name, recipe, capsys
 ):
-    options = dict(texts=judge.texts, max_seq_len=judge.longest, queues=queues)
+    judge, texts, longest = judged
+    options = dict(texts=texts, max_seq_len=longest, queues=queues)
     with replicas_on(replica_devices, evaluated.checkpoint, recipe, **options) as replicas:
         top1, top5, tokens = judge(replicas)
     with capsys.disabled():
