@@ -52,12 +52,14 @@ def hf():
 
 @pytest.fixture(scope="module")
 def replica_of(mesh_device, checkpoint, queues):
-    """replica_of(users, max_seq_len, **options): a Replica of the small checkpoint, closed after the module's tests."""
+    """replica_of(users, max_seq_len, **options): a Replica, closed after the module's tests. Without a checkpoint it is
+    the small one's.
+    """
     from models.demos.qwen25_7b.engine.replica import Replica
 
     alive = weakref.WeakSet()
 
-    def replica_of(users, max_seq_len, recipe=BF16, **options):
+    def replica_of(users, max_seq_len, recipe=BF16, checkpoint=checkpoint, **options):
         options = dict(users=users, max_seq_len=max_seq_len, traced=traces_available(), queues=queues) | options
         replica = Replica.load(mesh_device, checkpoint, checkpoint.config, recipe, **options)
         alive.add(replica)

@@ -5,10 +5,7 @@ the calls of vLLM's plugin.
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.engine.generator import Generator
-from models.demos.qwen25_7b.engine.replica import Replica
-from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.families import NEAR_TIE, assert_greedy, save
 from tests.generation import generate
@@ -16,7 +13,6 @@ from tests.generation import generate
 # A T3K's shorter rows are those of these machines.
 pytestmark = pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K")
 NEW_TOKENS = 6
-SIZE = dict(users=3, max_seq_len=512)
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +23,16 @@ def saved(request, tmp_path_factory):
     return Checkpoint.open(directory), model
 
 
-def engine(mesh_device, checkpoint, prompts, queues, host_alone):
+def engine(mesh_device, checkpoint, prompts, replica_of, host_alone):
     """Twice: the second time after cached prefixes."""
-    traced = traces_available()
-    replica = Replica.load(mesh_device, checkpoint, checkpoint.config, BF16, **SIZE, traced=traced, queues=queues)
+    replica = replica_of(3, 512, checkpoint=checkpoint)
     generator = Generator([replica])
     answers = [answer for _ in range(2) for answer in generate(generator, prompts, NEW_TOKENS)]
     replica.close()
     return answers, NEAR_TIE
 
 
-def plugin(mesh_device, checkpoint, prompts, queues, host_alone):
+def plugin(mesh_device, checkpoint, prompts, replica_of, host_alone):
     from tests.vllm.vllm_engine import Engine
     from tests.vllm.vllm_requests import Request, start
 
@@ -55,12 +50,12 @@ WAYS += [pytest.param(family, plugin, marks=pytest.mark.make_test_on("N300")) fo
 
 
 @pytest.mark.parametrize("saved, way", WAYS, indirect=["saved"])
-def test_text_is_hugging_faces(saved, mesh_device, queues, host_alone, way):
+def test_text_is_hugging_faces(saved, mesh_device, replica_of, host_alone, way):
     checkpoint, model = saved
     draw = torch.Generator().manual_seed(1)
     ids = torch.randint(checkpoint.config.vocab_size, (400,), generator=draw).tolist()
     prompts = [ids[:1], ids[1:34], ids[40:140], ids[150:350], ids[150:310] + ids[:9]]  # the last two begin alike
-    answers, near_tie = way(mesh_device, checkpoint, prompts, queues, host_alone)
+    answers, near_tie = way(mesh_device, checkpoint, prompts, replica_of, host_alone)
     for prompt, answer in zip(prompts * 2, answers):
         assert len(answer) == NEW_TOKENS
         assert_greedy(model, prompt, answer, near_tie)
