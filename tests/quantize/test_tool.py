@@ -1,4 +1,4 @@
-"""The tool on the small checkpoint: its output, its divergence, and refused inputs."""
+"""The tool on the small checkpoint: its output, its divergence, its logits on chips, and refused inputs."""
 
 import filecmp
 from dataclasses import replace
@@ -22,6 +22,8 @@ from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
 from tests.families import save
 from tests.generation import training_chats
+from tests.pcc.reference import Reference
+from tests.pcc.test_transformer import assert_hugging_faces_logits
 from tests.quantize.conftest import TOKENS
 
 FORMATS = {"gate_proj.weight": "bfloat4_b", "up_proj.weight": "bfloat4_b", "down_proj.weight": "bfloat8_b"}
@@ -98,6 +100,14 @@ def test_other_families_have_nearer_predictions_than_rounded_ones(family, calibr
     o = "model.layers.0.self_attn.o_proj.weight"
     assert after.tensor(o).equal(before.tensor(o))
     assert_nearer(tmp_path / "quantized", tmp_path / "model", ids, most=0.7)
+
+
+def test_the_chips_logits_are_hugging_faces_of_the_quantized_weights(mesh_device, quantized):
+    checkpoint = Checkpoint.open(quantized)
+    weights = {name: checkpoint.tensor(name) for name in tensor_shapes(checkpoint.config)}
+    reference = Reference.of(checkpoint.config, weights, range(checkpoint.config.num_hidden_layers))
+    assert_hugging_faces_logits(mesh_device, reference, PERFORMANCE)
+    mesh_device.clear_program_cache()  # see tests/pcc/conftest.py
 
 
 class Killed(BaseException):
