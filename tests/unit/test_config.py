@@ -205,9 +205,9 @@ def test_no_value_of_a_field_is_a_traceback(scaling, name):
             assert len(str(error).splitlines()) == 1
 
 
-def written(tmp_path, content) -> str:
+def written(tmp_path, content: dict) -> str:
     file = tmp_path / "mine.json"
-    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    file.write_text(json.dumps(content))
     return f"{file}"
 
 
