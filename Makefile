@@ -49,7 +49,7 @@ check-ruff:
 	@echo "ruff: done"
 
 check-unit:
-	@$(PYTHON) -m pytest -o addopts="-q -p no:cacheprovider" --mesh N300 tests/unit tests/text
+	@$(PYTHON) -m pytest -o addopts="-q -p no:cacheprovider" --mesh N300 tests/unit tests/text tests/weights/test_checkpoint.py
 	@echo "unit tests: done"
 
 check-pcc:
@@ -84,9 +84,9 @@ test-%: .venv/ready
 
 # What reads a checkpoint's files, and answers of the small one. .venv has transformers 4.57.
 test-transformers5: .venv-transformers5/ready
-	.venv-transformers5/bin/python -m pytest --mesh N300 tests/weights/test_checkpoints_as_saved.py \
+	.venv-transformers5/bin/python -m pytest --mesh N300 $(addprefix tests/weights/test_,checkpoints_as_saved.py checkpoint.py) \
 		tests/splits/test_replicas.py::test_all_replicas_together_give_hugging_faces_text \
-		tests/text $(addprefix tests/unit/test_,config.py rope.py checkpoint.py)
+		tests/text $(addprefix tests/unit/test_,config.py rope.py)
 	.venv-transformers5/bin/python models/demos/qwen25_7b/demo/demo.py --backend golden --prompt "What is the capital of Japan?"
 
 # All of .venv, and transformers 5 before it: 80 MB and 10 seconds.
@@ -99,7 +99,7 @@ test-transformers5: .venv-transformers5/ready
 
 # Units and a demo with CPython 3.10, where this machine has one beside .venv's.
 test-python310: .venv-python310/ready
-	.venv-python310/bin/python -m pytest -o addopts="-q -p no:cacheprovider" --mesh N300 tests/unit tests/text tests/commands/test_command.py
+	.venv-python310/bin/python -m pytest -o addopts="-q -p no:cacheprovider" --mesh N300 tests/unit tests/text tests/weights/test_checkpoint.py tests/commands/test_command.py
 	.venv-python310/bin/python models/demos/qwen25_7b/demo/demo.py --backend golden --prompt "What is the capital of Japan?"
 
 # uv links from its cache what .venv has, too: 3 GB are new.
