@@ -16,9 +16,9 @@ _STEP = 2.0**-23  # of k as a float's bits hold it
 _LOG = (-0.50097656, 0.3635254, -0.25)
 _LOG1P_UP_TO_1 = (-0.48878586, 0.257131, -0.07519799)  # the same (ckernel_sfpu_logaddexp.h)
 _THREE_QUARTERS, _ONE, _FOUR = constant(0x3F400000), constant(0x3F800000), constant(0x40800000)
-# ln t for t from 1 to 2, and ln 2: of xlogy, and of lgamma (tt-llk, ckernel_sfpu_log.h).
+# ln t for t from 1 to 2, and ln 2: of xlogy, and of lgamma and powers (tt-llk, ckernel_sfpu_log.h).
 _CUBIC = (-1.49277612, 2.11263230, -0.72910421, 0.10968964)
-_ROUGH = (-1.5826656, 2.3098683, -0.86891425, 0.14171147)
+ROUGH_LOG = (-1.5826656, 2.3098683, -0.86891425, 0.14171147)
 _ROUGH_LN2 = 0.692871
 
 
@@ -76,7 +76,7 @@ def _cubic(x: torch.Tensor, coefficients: tuple[float, ...], ln2: float) -> torc
 
 def rough_log(x: torch.Tensor) -> torch.Tensor:
     """ln x of x >= 0"""
-    return _cubic(x, _ROUGH, _ROUGH_LN2)
+    return _cubic(x, ROUGH_LOG, _ROUGH_LN2)
 
 
 def times_log(a: torch.Tensor, b: torch.Tensor, narrow: bool) -> torch.Tensor:

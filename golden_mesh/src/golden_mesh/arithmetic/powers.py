@@ -8,14 +8,14 @@ A NaN of a bfloat16 dest is infinity. A negative base has a power only for whole
 
 import torch
 
+from golden_mesh.arithmetic.logarithms import ROUGH_LOG
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.plain import in_float32
 from golden_mesh.arithmetic.special import flushed, is_negative, on_blackhole
+from golden_mesh.arithmetic.steps import EXPONENT, FRACTION, HIDDEN_ONE, multiply_add, polynomial
 
-_LOGARITHM = (-1.5826655626296997, 2.309868335723877, -0.8689142465591431, 0.14171147346496582)  # of 1 to 2, ln
 _INVERSE_LN2, _LEAST, _ONE = constant(1.442695), constant(-127.0), float(127 << 23)
 _SLOPE, _FIRST, _SECOND = constant(0.40196114e-7), 0xF94EE7, 0x560E
-_EXPONENT, _FRACTION, _HIDDEN_ONE = 0xFF << 23, 0x7FFFFF, 1 << 23
 _MOST, _LARGEST = 32767, (1 << 31) - 1
 _TOO_LARGE = 2.0**116  # times 2**12 + 1, which splits an exponent, it overflows
 
@@ -28,14 +28,10 @@ def _float(bits: torch.Tensor) -> torch.Tensor:
     return bits.int().view(torch.float32)
 
 
-def _multiply_add(a: torch.Tensor, b, c) -> torch.Tensor:
-    return flushed((a.double() * b + c).float())
-
-
 def _whole(x: torch.Tensor) -> torch.Tensor:
     """Positive float32, cut to int32."""
     bits = x.view(torch.int32)
-    power, mantissa = _power_of_two(bits), (bits & _FRACTION | _HIDDEN_ONE).long()
+    power, mantissa = _power_of_two(bits), (bits & FRACTION | HIDDEN_ONE).long()
     shifted = torch.where(power < 23, mantissa >> (23 - power).clamp(0, 63), mantissa << (power - 23).clamp(0, 31))
     return shifted.masked_fill(power < 0, 0).masked_fill(power > 30, _LARGEST)
 
@@ -53,22 +49,19 @@ def narrow(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     """base ** exponent of float32 tensors, as a bfloat16 dest has it."""
     base, exponent = (x.contiguous() for x in torch.broadcast_tensors(base, exponent))
     bits = base.abs().view(torch.int32)
-    x = _float(bits & _FRACTION | 127 << 23)
-    logarithm = _multiply_add(x, _LOGARITHM[3], _LOGARITHM[2])
-    for coefficient in _LOGARITHM[1::-1]:
-        logarithm = _multiply_add(x, logarithm.double(), coefficient)
-    logarithm = _multiply_add(logarithm, _INVERSE_LN2.double(), _power_of_two(bits))
+    x = _float(bits & FRACTION | 127 << 23)
+    logarithm = multiply_add(polynomial(x, ROUGH_LOG), _INVERSE_LN2, _power_of_two(bits))
     scaled = flushed(flushed(exponent) * logarithm)
     negative_nan = (is_negative(exponent) ^ is_negative(logarithm)) & (not on_blackhole())
     below = torch.where(scaled.isnan(), negative_nan, scaled < _LEAST)
     scaled = torch.where(below, _LEAST, scaled)
     fixed = scaled.view(torch.int32)
-    finite = (scaled != 0) & (fixed & _EXPONENT != _EXPONENT)
-    moved = _float(fixed & ~_EXPONENT | (fixed + (23 << 23)) & _EXPONENT)  # times 2**23; the exponent wraps round
+    finite = (scaled != 0) & (fixed & EXPONENT != EXPONENT)
+    moved = _float(fixed & ~EXPONENT | (fixed + (23 << 23)) & EXPONENT)  # times 2**23; the exponent wraps round
     bits = _whole(flushed(torch.where(finite, moved, scaled) + _ONE))
-    rest = bits & _FRACTION
+    rest = bits & FRACTION
     mantissa = _whole(flushed(flushed(_SLOPE * (_FIRST + rest).float()) * (_SECOND + rest).float()))
-    power = _float((mantissa & _FRACTION | bits & _EXPONENT).int())
+    power = _float((mantissa & FRACTION | bits & EXPONENT).int())
     power = _of_sign(power, base, exponent)
     of_zero = torch.where(is_negative(exponent), torch.nan, 0.0)
     power = torch.where((base.abs().view(torch.int32) == 0) & (exponent.view(torch.int32) != 0), of_zero, power)
