@@ -8,6 +8,7 @@ import math
 
 import torch
 
+from golden_mesh.arithmetic.engine import to_nearest_even
 from golden_mesh.arithmetic.logarithms import log, rough_log
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.special import normal
@@ -168,11 +169,7 @@ def lgamma_narrow(x: torch.Tensor) -> torch.Tensor:
     inverse = inverse_of(z)
     result = (z - 0.5) * rough_log(z) - z + _LOG_ROOT_2PI
     result = multiply_add(inverse, _polynomial(inverse * inverse, _STIRLING_NARROW), result)
-    result = _rounded(result.masked_fill((x == 1) | (x == 2), 0))
-    sine = _rounded(torch.sin(_rounded(x.frac() * _PI_NARROW)))
-    reflected = _LOG_PI - _rounded(log(sine.masked_fill(x == x.floor(), 0).abs())) - result
+    result = to_nearest_even(result.masked_fill((x == 1) | (x == 2), 0))
+    sine = to_nearest_even(torch.sin(to_nearest_even(x.frac() * _PI_NARROW)))
+    reflected = _LOG_PI - to_nearest_even(log(sine.masked_fill(x == x.floor(), 0).abs())) - result
     return torch.where(x < 0.5, reflected, result).masked_fill(x.isinf(), torch.inf)
-
-
-def _rounded(x: torch.Tensor) -> torch.Tensor:
-    return x.bfloat16().float()
