@@ -210,9 +210,9 @@ def is_negative(x: torch.Tensor) -> torch.Tensor:
     return x.view(torch.int32) < 0
 
 
-def infinite(x: torch.Tensor) -> torch.Tensor:
-    """Return float32 with infinity of its sign in place of NaN; a Blackhole's NaN is positive."""
-    sign = torch.ones(()) if on_blackhole() else x
+def infinite(x: torch.Tensor, sign: torch.Tensor | None = None) -> torch.Tensor:
+    """Return float32 with infinity of its sign, or of `sign`'s, in place of NaN; a Blackhole's NaN is positive."""
+    sign = torch.ones(()) if on_blackhole() else x if sign is None else sign
     return torch.where(x.isnan(), torch.copysign(torch.full((), torch.inf), sign), x)
 
 

@@ -130,9 +130,7 @@ def _table(name: str) -> torch.Tensor:
         x = special.flushed(x)
     result = torch.where(x.isnan(), of_nan(name, wide=False), _KERNELS[name](x))
     if name in _MAKE_NAN:
-        result = result.nan_to_num(torch.inf, torch.inf, -torch.inf) if special.on_blackhole() else _infinite(result, x)
-    if name == "HARDSWISH":
-        result = result.masked_fill(x == -torch.inf, 0)
+        result = special.infinite(result, x)
     return result.bfloat16()
 
 
@@ -242,11 +240,6 @@ def _sigmoid(x: torch.Tensor) -> torch.Tensor:
     return reciprocal(1 + short_exp(-x))
 
 
-def _infinite(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """A NaN with the sign of x is that infinity when it is packed."""
-    return torch.where(result.isnan(), torch.copysign(torch.full_like(x, torch.inf), x), result)
-
-
 def _cut(function: Callable) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the function of float64, cut to bfloat16."""
     return lambda x: keep(function(x.double()).float(), BFLOAT16)
@@ -298,7 +291,7 @@ def _root(x: torch.Tensor) -> torch.Tensor:
 
 def _hardswish(x: torch.Tensor) -> torch.Tensor:
     """The matrix engine multiplies by the cut hardsigmoid."""
-    return bfloat16_dest.multiply(_cut(F.hardsigmoid)(x), x, phases=4)
+    return bfloat16_dest.multiply(_cut(F.hardsigmoid)(x), x, phases=4).masked_fill(x == -torch.inf, 0)
 
 
 _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -312,7 +305,7 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "DIGAMMA": lambda x: keep(approximations.digamma(x, narrow=True), BFLOAT16),
     "ERF": _erf,
     "ERFC": lambda x: keep(approximations.erfc(x), BFLOAT16),
-    "ERFINV": lambda x: keep(_infinite(approximations.erfinv(x), x), BFLOAT16),
+    "ERFINV": lambda x: keep(special.without_nan(approximations.erfinv(x)), BFLOAT16),
     "EXP": lambda x: short_exp(x, _CONSTANT_OF_EXP),
     "EXP2": lambda x: power_of_two(x + 127),
     "FAST_EXP": lambda x: keep(fast_exp(x), BFLOAT16),
