@@ -45,15 +45,14 @@ def parts_of_sum(shards: list[torch.Tensor], dim: int, ring: bool = False, at_on
 
 
 def _sum_in_line(cut: list[tuple[torch.Tensor, ...]], dim: int) -> torch.Tensor:
-    def of_part(at: int) -> torch.Tensor:
-        pieces = [of_chip[at] for of_chip in cut]
+    parts = []
+    for at, pieces in enumerate(zip(*cut)):
         own = pieces[at]
         for arriving in (pieces[:at], pieces[:at:-1]):
             if arriving:
                 own = engine.add(reduce(engine.add, arriving), own)
-        return own
-
-    return torch.cat([of_part(at) for at in range(len(cut))], dim)
+        parts.append(own)
+    return torch.cat(parts, dim)
 
 
 def _sum_in_ring(cut: list[tuple[torch.Tensor, ...]], dim: int) -> torch.Tensor:
