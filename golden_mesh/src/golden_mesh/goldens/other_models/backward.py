@@ -45,10 +45,6 @@ def _add(a: torch.Tensor, b) -> torch.Tensor:
     return engine.add(a, _number(b)).bfloat16()
 
 
-def _from(number: float, x: torch.Tensor) -> torch.Tensor:
-    return engine.subtract(_number(number), x).bfloat16()
-
-
 def _hardswish(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     inside = _mul(g, _add(_mul(x, 0.3333), 0.5))
     return torch.where(x < -3, 0, torch.where(x <= 3, inside, g))
@@ -56,7 +52,8 @@ def _hardswish(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 def _silu(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     s = f("SIGMOID", x)
-    return _mul(_mul(g, s), _add(_mul(_from(1.0, s), x), 1.0))
+    rest = engine.subtract(_number(1.0), s).bfloat16()
+    return _mul(_mul(g, s), _add(_mul(rest, x), 1.0))
 
 
 def _erf(slope: float) -> Callable:
