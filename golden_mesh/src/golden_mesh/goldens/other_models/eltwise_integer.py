@@ -6,6 +6,7 @@ torch's int32 holds uint16, and its int64 holds uint32. The packer cuts off the 
 places or more, or by a negative number, gives zero.
 """
 
+from functools import partial
 from typing import Callable
 
 import torch
@@ -23,20 +24,10 @@ _CUT = (1 << BITS) - 1
 
 def _shifted(shift: Callable, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     valid = (places >= 0) & (places < BITS)
-    return torch.where(valid, shift(x.long(), torch.where(valid, places, 0).long()), 0)
+    return torch.where(valid, shift(x.long(), torch.where(valid, places, 0).long()), 0).to(x.dtype)  # wraps round
 
 
-def left_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    shifted = _shifted(torch.bitwise_left_shift, x, places)
-    return shifted.int() if x.dtype == torch.int32 else shifted  # wraps round
-
-
-def arithmetic_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """The sign fills the places."""
-    return _shifted(torch.bitwise_right_shift, x, places).to(x.dtype)
-
-
-def logical_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+def _logical_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """A right shift that fills with zeros, also for a negative number."""
     return _shifted(torch.bitwise_right_shift, x.long() & _CUT, places).int().to(x.dtype)
 
@@ -45,9 +36,9 @@ _ROWS = {
     "ttnn.bitwise_and": torch.bitwise_and,
     "ttnn.bitwise_or": torch.bitwise_or,
     "ttnn.bitwise_xor": torch.bitwise_xor,
-    "ttnn.bitwise_left_shift ttnn.logical_left_shift": left_shift,
-    "ttnn.bitwise_right_shift": arithmetic_right_shift,
-    "ttnn.logical_right_shift": logical_right_shift,
+    "ttnn.bitwise_left_shift ttnn.logical_left_shift": partial(_shifted, torch.bitwise_left_shift),
+    "ttnn.bitwise_right_shift": partial(_shifted, torch.bitwise_right_shift),  # the sign fills the places
+    "ttnn.logical_right_shift": _logical_right_shift,
 }
 golden_table({names: binary_of_numbers(function) for names, function in _ROWS.items()}, passes=compute)
 
@@ -81,10 +72,7 @@ Parameter = "torch.Tensor | float | int"
 
 
 def _along(parameter: Parameter, x: torch.Tensor, axis: int | None) -> Parameter:
-    """Return a scale or zero point in a shape that broadcasts to x.
-
-    It is a number, or a number for each place along the axis.
-    """
+    """A scale or zero point as it broadcasts to x: a number, or a number for each place along the axis."""
     if not isinstance(parameter, torch.Tensor):
         return parameter
     if axis is None:
