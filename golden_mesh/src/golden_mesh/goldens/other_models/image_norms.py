@@ -28,13 +28,8 @@ def batch_norm(input, running_mean, running_var, training, eps, momentum, weight
 
 def _of_batch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the mean and variance of each channel, with each step's result in x's dtype, as float32."""
-
-    def step(values: torch.Tensor) -> torch.Tensor:
-        return values.to(x.dtype).float()
-
-    def mean(values: torch.Tensor) -> torch.Tensor:
-        return step(step(values.mean((2, 3), keepdim=True)).mean(0, keepdim=True))
-
+    step = lambda values: values.to(x.dtype).float()
+    mean = lambda values: step(step(values.mean((2, 3), keepdim=True)).mean(0, keepdim=True))
     of_x, of_squares = mean(x.float()), mean(step(x.float() ** 2))
     return of_x, step(of_squares - step(of_x**2))
 
