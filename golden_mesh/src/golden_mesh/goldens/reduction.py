@@ -46,9 +46,14 @@ def _extreme(function, opposite) -> Callable:
     return op
 
 
-def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, config=None, dtype=None, mean=False):
-    """The sum of x * scalar, of integers or floats."""
+def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, config, dtype, mean: bool):
+    """The sum of x * scalar, of integers or floats, or their mean: that of x * scalar / width.
+
+    The factor is cut, so a mean is up to 0.8 % too small.
+    """
     x = _as_unpacked(x, config)
+    if mean:
+        scalar /= torch.Size([x.shape[dim] for dim in dims]).numel()
     factor = _factor(scalar, x.dtype)
     if not x.is_floating_point():
         total = x.long().sum(dims, keepdim)
@@ -113,16 +118,10 @@ def _sum_over(x: torch.Tensor, dim: int, scalar: float, kernel: Kernel) -> torch
     return sums_of_columns(x.movedim(dim, -2), kernel, factor).movedim(-2, dim)
 
 
-def _mean(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, config, dtype) -> torch.Tensor:
-    """The sum of x * scalar / width. The factor is cut, so a mean is up to 0.8 % too small."""
-    width = torch.Size([x.shape[dim] for dim in dims]).numel()
-    return _sum(x, dims, keepdim, scalar / width, config, dtype, mean=True)
-
-
-def _reduction(function) -> Callable:
+def _reduction(mean: bool) -> Callable:
     def op(input_tensor, dim, keepdim, scalar, compute_kernel_config, dtypes):
         dims, dtype = _dims(input_tensor, dim), dtypes["input_tensor"]
-        return function(input_tensor, dims, keepdim, scalar, compute_kernel_config, dtype)
+        return _sum(input_tensor, dims, keepdim, scalar, compute_kernel_config, dtype, mean)
 
     return op
 
@@ -148,10 +147,10 @@ def _spread(function, power: int) -> Callable:
 
 _ROWS = {
     "ttnn.max": _extreme(_largest, _smallest),
-    "ttnn.mean": _reduction(_mean),
+    "ttnn.mean": _reduction(mean=True),
     "ttnn.min": _extreme(_smallest, _largest),
     "ttnn.std": _spread(torch.sqrt, 1),
-    "ttnn.sum": _reduction(_sum),
+    "ttnn.sum": _reduction(mean=False),
     "ttnn.var": _spread(torch.clone, 2),
 }
 golden_table(_ROWS)
@@ -163,10 +162,10 @@ def _centered(x: torch.Tensor, dtype) -> tuple[torch.Tensor, torch.Tensor]:
     The subtraction has a bfloat16 dest. Each step is a tensor.
     """
     size = math.prod(-(-extent // TILE) * TILE for extent in x.shape[-2:])
-    mean = packer.pack(_mean(x, (-2, -1), True, 1.0, None, dtype), dtype)
+    mean = packer.pack(_sum(x, (-2, -1), True, 1.0, None, dtype, mean=True), dtype)
     centered = engine.subtract(*(engine.keep(each.float(), engine.BFLOAT16) for each in (x, mean)))
     squares = packer.pack(centered * centered, dtype)
-    return centered, packer.pack(_sum(squares, (-2, -1), True, 1 / size, None, dtype), dtype)
+    return centered, packer.pack(_sum(squares, (-2, -1), True, 1 / size, None, dtype, mean=False), dtype)
 
 
 golden("ttnn.var_hw")(lambda input_tensor, dtypes: _centered(input_tensor, dtypes["input_tensor"])[1])
