@@ -23,21 +23,18 @@ CORES = 56  # of the smallest grid, 8x7
 _LARGEST = 88.7228  # logarithm of the largest float32
 
 
-def _kernel(config, x: torch.Tensor) -> Kernel:
-    """The default kernel has the approximate exp, except for a float32 tensor."""
-    return Kernel.of(config, "HiFi3", wide=True, approximate=x.dtype == torch.bfloat16)
-
-
 class _Between(NamedTuple):
     """What lies between the steps, if dest holds float32."""
 
     bits: int  # of the maximum
     packs: bool  # whether the packer makes bfloat16 of the other results
 
-    @classmethod
-    def of(cls, config, x: torch.Tensor) -> "_Between":
-        narrow = x.dtype == torch.bfloat16
-        return cls(engine.BFLOAT16 if narrow else engine.FLOAT32, narrow and config is None)
+
+def _settings(config, x: torch.Tensor) -> tuple[Kernel, _Between]:
+    """The default kernel has the approximate exp, except for a float32 tensor."""
+    narrow = x.dtype == torch.bfloat16
+    between = _Between(engine.BFLOAT16 if narrow else engine.FLOAT32, narrow and config is None)
+    return Kernel.of(config, "HiFi3", wide=True, approximate=narrow), between
 
 
 def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, between: _Between) -> torch.Tensor:
@@ -77,7 +74,7 @@ def _sum(weights: torch.Tensor, dim: int, kernel: Kernel) -> torch.Tensor:
 @golden("ttnn.softmax")
 def softmax(input_tensor, dim=-1, numeric_stable=True, compute_kernel_config=None):
     """Over the last of up to four dims. The kernel of others has an exact exp and always subtracts the maximum."""
-    kernel, between = _kernel(compute_kernel_config, input_tensor), _Between.of(compute_kernel_config, input_tensor)
+    kernel, between = _settings(compute_kernel_config, input_tensor)
     if dim not in (-1, input_tensor.dim() - 1) or input_tensor.dim() > 4:
         kernel, numeric_stable = replace(kernel, approximate=False), True
         between = between._replace(packs=False)
@@ -86,7 +83,7 @@ def softmax(input_tensor, dim=-1, numeric_stable=True, compute_kernel_config=Non
 
 @golden("ttnn.softmax_in_place", writes="input_tensor")
 def softmax_in_place(input_tensor, dim, numeric_stable, compute_kernel_config):
-    kernel, between = _kernel(compute_kernel_config, input_tensor), _Between.of(compute_kernel_config, input_tensor)
+    kernel, between = _settings(compute_kernel_config, input_tensor)
     return _normalized(input_tensor, dim, kernel, numeric_stable, between)
 
 
@@ -131,7 +128,7 @@ def _mask(x: torch.Tensor, mask: torch.Tensor | None, causal: bool, program_conf
 
 
 def _attention(x, scale, mask, stable: bool, config) -> torch.Tensor:
-    kernel, between = _kernel(config, x), _Between.of(config, x)
+    kernel, between = _settings(config, x)
     scores = _masked(x, scale, mask, kernel)
     if between.packs and stable and mask is not None:
         scores = engine.to_bfloat16(scores)
