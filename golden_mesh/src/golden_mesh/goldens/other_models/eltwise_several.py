@@ -50,10 +50,8 @@ def _times(x: torch.Tensor, alpha: float, dtypes: dict) -> torch.Tensor:
 def _atan2(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The angle of the smaller times the inverse of the larger, which is 0 for a large number."""
     a, b = torch.broadcast_tensors(special.flushed(a), special.flushed(b))
-    beyond = torch.maximum(a.abs(), b.abs()) > 2.0**126
-    if beyond.any():
-        zero_a, zero_b = a.isfinite() & (a.abs() < b.abs()) & beyond, b.isfinite() & (b.abs() < a.abs()) & beyond
-        a, b = (torch.where(zero, torch.copysign(torch.zeros(()), x), x) for x, zero in ((a, zero_a), (b, zero_b)))
+    smaller, beyond = torch.minimum(a.abs(), b.abs()), torch.maximum(a.abs(), b.abs()) > 2.0**126
+    a, b = (torch.where(beyond & (x.abs() == smaller) & (a.abs() != b.abs()), x * 0.0, x) for x in (a, b))
     return torch.atan2(a.double(), b.double()).float()
 
 
@@ -69,6 +67,7 @@ def _atan2_narrow(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.copysign(torch.where(b.signbit(), 2 * _HALF_PI - angle, angle), a).where(~more.isnan(), torch.nan)
 
 
+@golden("ttnn.atan2")
 def atan2(input_tensor_a, input_tensor_b):
     narrow = input_tensor_a.dtype == input_tensor_b.dtype == torch.bfloat16
     return _in_float32(_atan2_narrow if narrow else _atan2, input_tensor_a, input_tensor_b)
@@ -103,7 +102,8 @@ def _is_in_steps(dtype, *operands: Operand) -> bool:
     return len(ways - {(False, False)}) == 1
 
 
-def _addcmul(input_a, input_b, input_c, value, out):
+@golden("ttnn.addcmul")
+def addcmul(input_a, input_b, input_c, value, out):
     """a + value * b * c, which the packer rounds."""
     if _is_in_steps(out.dtype, input_a, input_b, input_c):
         product = _packed(torch.mul, input_b, input_c, out.dtype)
@@ -116,8 +116,6 @@ def _addcmul(input_a, input_b, input_c, value, out):
 
 _ROWS = {
     "ttnn.addalpha": _with_alpha(torch.add),
-    "ttnn.addcmul": _addcmul,
-    "ttnn.atan2": atan2,
     # the next number of the tensors' dtype from a towards b
     "ttnn.nextafter": lambda input_tensor_a, input_tensor_b: torch.nextafter(input_tensor_a, input_tensor_b),
     "ttnn.snake_beta": lambda input_tensor, alpha, beta: _in_float32(_snake_beta, input_tensor, alpha, beta),
@@ -130,9 +128,8 @@ golden_table(_ROWS)
 def hypot(input_tensor_a, input_tensor_b, dtypes, out):
     """Squares of large numbers are infinite, and of small ones 0. Block floats have squares in their format."""
     if out.dtype != ttnn.float32:
-        steps = ["square"], ["square"], ["sqrt"]
-        names = "input_tensor_a_activations", "input_tensor_b_activations", "activations"
-        return compute(torch.add, input_tensor_a, input_tensor_b, out.dtype, dtypes, **dict(zip(names, steps)))
+        squares = dict(input_tensor_a_activations=["square"], input_tensor_b_activations=["square"])
+        return compute(torch.add, input_tensor_a, input_tensor_b, out.dtype, dtypes, activations=["sqrt"], **squares)
     square = lambda x: special.normal(special.normal(x) ** 2)
     return _in_float32(lambda a, b: torch.sqrt(square(a) + square(b)), input_tensor_a, input_tensor_b)
 
