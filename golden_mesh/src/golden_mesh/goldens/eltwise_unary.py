@@ -28,13 +28,12 @@ _TYPES = activations.STRINGS | {"log_sigmoid": "LOGSIGMOID", "sigmoid_accurate":
 
 def _unary(name: str) -> Callable:
     def op(input_tensor, fast_and_approximate_mode):
-        if fast_and_approximate_mode:
-            note_special(f"ttnn.{name.lower()}", input_tensor)
-        if fast_and_approximate_mode and name == "EXP":
+        if not fast_and_approximate_mode:
+            return function(name, input_tensor)
+        note_special(f"ttnn.{name.lower()}", input_tensor)
+        if name == "EXP":
             return function("FAST_EXP", input_tensor)
-        if fast_and_approximate_mode:
-            return as_dest(PLAIN[name](wide(input_tensor)), input_tensor)
-        return function(name, input_tensor)
+        return as_dest(PLAIN[name](wide(input_tensor)), input_tensor)
 
     return op
 
