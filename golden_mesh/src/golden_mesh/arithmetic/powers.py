@@ -12,7 +12,7 @@ from golden_mesh.arithmetic.logarithms import ROUGH_LOG
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.plain import in_float32
 from golden_mesh.arithmetic.special import flushed, is_negative, on_blackhole
-from golden_mesh.arithmetic.steps import EXPONENT, FRACTION, HIDDEN_ONE, multiply_add, polynomial
+from golden_mesh.arithmetic.steps import EXPONENT, FRACTION, multiply_add, polynomial
 
 _INVERSE_LN2, _LEAST, _ONE = constant(1.442695), constant(-127.0), float(127 << 23)
 _SLOPE, _FIRST, _SECOND = constant(0.40196114e-7), 0xF94EE7, 0x560E
@@ -20,20 +20,13 @@ _MOST, _LARGEST = 32767, (1 << 31) - 1
 _TOO_LARGE = 2.0**116  # times 2**12 + 1, which splits an exponent, it overflows
 
 
-def _power_of_two(bits: torch.Tensor) -> torch.Tensor:
-    return (bits >> 23 & 0xFF) - 127
-
-
 def _float(bits: torch.Tensor) -> torch.Tensor:
     return bits.int().view(torch.float32)
 
 
 def _whole(x: torch.Tensor) -> torch.Tensor:
-    """Positive float32, cut to int32."""
-    bits = x.view(torch.int32)
-    power, mantissa = _power_of_two(bits), (bits & FRACTION | HIDDEN_ONE).long()
-    shifted = torch.where(power < 23, mantissa >> (23 - power).clamp(0, 63), mantissa << (power - 23).clamp(0, 31))
-    return shifted.masked_fill(power < 0, 0).masked_fill(power > 30, _LARGEST)
+    """Positive float32, cut to int32. A larger one and NaN are the largest."""
+    return x.double().nan_to_num(_LARGEST).clamp(max=_LARGEST).long()
 
 
 def _of_sign(power: torch.Tensor, base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
@@ -50,7 +43,7 @@ def narrow(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     base, exponent = (x.contiguous() for x in torch.broadcast_tensors(base, exponent))
     bits = base.abs().view(torch.int32)
     x = _float(bits & FRACTION | 127 << 23)
-    logarithm = multiply_add(polynomial(x, ROUGH_LOG), _INVERSE_LN2, _power_of_two(bits))
+    logarithm = multiply_add(polynomial(x, ROUGH_LOG), _INVERSE_LN2, (bits >> 23) - 127)
     scaled = flushed(flushed(exponent) * logarithm)
     negative_nan = (is_negative(exponent) ^ is_negative(logarithm)) & (not on_blackhole())
     below = torch.where(scaled.isnan(), negative_nan, scaled < _LEAST)

@@ -9,7 +9,7 @@ from golden_mesh.arithmetic.plain import in_float32
 INVERSE_LN2, _SQUARE, _LINEAR = 1.4426950216293334961, 4.791750143340323e-15, 7.839635491371155e-08
 _CONSTANT = 1.0017248
 _RECIPROCAL = (0.3232325017452239990234375, 1.4545459747314453125, 2.121212482452392578125)
-EXPONENT, FRACTION, HIDDEN_ONE = 0xFF << 23, 0x7FFFFF, 1 << 23
+EXPONENT, FRACTION = 0xFF << 23, 0x7FFFFF
 
 
 def multiply_add(a: torch.Tensor, b, c) -> torch.Tensor:
@@ -35,10 +35,7 @@ def short_exp(x: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
 def power_of_two(power: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
     """2 ** (power - 127)"""
     power = power.clamp(0, 255)
-    bits = power.view(torch.int32)
-    exponent = (bits >> 23) - 127
-    fixed = ((bits & FRACTION) | HIDDEN_ONE).long()  # 23 bits behind the point
-    fixed = torch.where(exponent < 0, fixed >> (-exponent).clamp(0, 31), fixed << exponent.clamp(0))
+    fixed = (power.double() * 2**23).long()  # 23 bits behind the point
     rest = (fixed & FRACTION).float()
     mantissa = multiply_add(multiply_add(rest, _SQUARE, _LINEAR), rest, constant)
     result = (mantissa.view(torch.int32) & ~EXPONENT) | (fixed.int() & EXPONENT)
