@@ -14,7 +14,7 @@ from golden_mesh.arithmetic.special import flushed, infinite, is_negative, on_bl
 from golden_mesh.arithmetic.steps import inverse_of
 
 _LAST_STEPS = 10  # y is subtracted as often at most
-_FRACTION = 23  # from this power of two on a float32 has no places behind the point
+_WHOLE = 2.0**23  # from here on a float32 has no places behind the point
 
 
 def _sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -61,14 +61,10 @@ def by_floor(a: torch.Tensor, b: torch.Tensor, narrow: bool) -> torch.Tensor:
     return infinite(rest) if narrow else rest
 
 
-def _of_size(x: torch.Tensor, number: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return |x|, |x / number|, its whole part and its power of two."""
-    size = x.abs()
-    quotient = signed_product(size, flushed(1 / constant(number)).abs())
-    power = torch.frexp(quotient).exponent - 1
-    power = torch.where(quotient.isfinite() & (quotient != 0), power, torch.where(quotient == 0, -127, 128))
-    whole = torch.where(power < 0, 0, torch.where(power < _FRACTION, torch.trunc(quotient), quotient))
-    return size, quotient, whole, power
+def _of_size(x: torch.Tensor, number: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return |x|, |x / number| and its whole part."""
+    quotient = signed_product(x.abs(), flushed(1 / constant(number)).abs())
+    return x.abs(), quotient, torch.trunc(quotient)
 
 
 def _last_steps(rest: torch.Tensor, size: torch.Tensor, narrow: bool) -> torch.Tensor:
@@ -84,8 +80,8 @@ def _last_steps(rest: torch.Tensor, size: torch.Tensor, narrow: bool) -> torch.T
 def by_trunc_of_number(x: torch.Tensor, number: float, narrow: bool) -> torch.Tensor:
     """As `by_trunc`, of float32 x and a number."""
     x, divisor = flushed(x), constant(number).abs()
-    size, _, whole, power = _of_size(x, number)
-    whole = torch.where((power < _FRACTION) & (signed_product(whole, divisor) > size), whole - 1, whole)
+    size, quotient, whole = _of_size(x, number)
+    whole = torch.where((quotient < _WHOLE) & (signed_product(whole, divisor) > size), whole - 1, whole)
     rest = _last_steps(torch.copysign(_sum(signed_product(-whole, divisor), size), x), divisor, narrow)
     if divisor == torch.inf and not on_blackhole():
         return torch.where(x.isfinite(), torch.copysign(divisor, x), rest)
@@ -96,8 +92,7 @@ def by_trunc_of_number(x: torch.Tensor, number: float, narrow: bool) -> torch.Te
 def by_floor_of_number(x: torch.Tensor, number: float, narrow: bool) -> torch.Tensor:
     """As `by_floor`, of float32 x and a number."""
     x, divisor = flushed(x), constant(number)
-    size, quotient, whole, _ = _of_size(x, number)
-    whole = torch.where(whole > quotient, whole - 1, whole)
+    size, _, whole = _of_size(x, number)
     rest = _sum(signed_product(-whole, divisor.abs()), size)
     rest = torch.where(is_negative(x) & (rest != 0), _sum(-rest, divisor.abs()), rest)
     if number < 0:
