@@ -18,10 +18,6 @@ from golden_mesh.goldens.attention_decode import (
 from golden_mesh.registry import collective, golden
 
 
-def _values(keys: torch.Tensor, head_dim_v: int, values: torch.Tensor | None = None) -> torch.Tensor:
-    return keys[..., :head_dim_v] if values is None else values
-
-
 @golden("ttnn.transformer.flash_mla_prefill", passes=scaled_dot_product_attention)
 def flash_mla_prefill(input_tensor_q, input_tensor_k, head_dim_v, input_tensor_v, paddings, **others):
     """q [B, heads, S, dim], k [B, kv heads, S, dim] -> [B, heads, S, head_dim_v].
@@ -29,21 +25,21 @@ def flash_mla_prefill(input_tensor_q, input_tensor_k, head_dim_v, input_tensor_v
     The third positional argument may be the values instead of head_dim_v.
     """
     given = head_dim_v if input_tensor_v is None else input_tensor_v
-    values = given if isinstance(given, torch.Tensor) else _values(input_tensor_k, given)
+    values = given if isinstance(given, torch.Tensor) else input_tensor_k[..., :given]
     return scaled_dot_product_attention(input_tensor_q, input_tensor_k, values, paddings=paddings, **others)
 
 
 @golden("ttnn.transformer.chunked_flash_mla_prefill", passes=chunked_scaled_dot_product_attention)
 def chunked_flash_mla_prefill(input_tensor_q, input_tensor_k, head_dim_v, **others):
     """Causal. q [B, heads, C, dim] at positions chunk_start_idx on, cache [blocks, 1, size, dim]."""
-    values = _values(input_tensor_k, head_dim_v)
+    values = input_tensor_k[..., :head_dim_v]
     return chunked_scaled_dot_product_attention(input_tensor_q, input_tensor_k, values, **others)
 
 
 def _of_latents(attend: Callable) -> Callable:
     def op(input_tensor_q, input_tensor_k, input_tensor_v, head_dim_v, dtypes, out, paddings, **others):
         """q [1, B, heads, dim], cache [B or blocks, 1, length, dim] -> [1, B, heads, head_dim_v]"""
-        values = _values(input_tensor_k, head_dim_v, input_tensor_v)
+        values = input_tensor_k[..., :head_dim_v] if input_tensor_v is None else input_tensor_v
         return attend(input_tensor_q, input_tensor_k, values, dtypes=dtypes, out=out, paddings=paddings, **others)
 
     return op
