@@ -185,8 +185,11 @@ def sparse_matmul(
     groups = input_tensor_b[0]
     batches = input_tensor_a.flatten(0, -3)
     if indices is not None:
-        pairs = [(batch, g) for batch in batches for g in indices.flatten()]
-        found = [_group(batch, groups[int(g)], kernel, bias, int(g)) for batch, g in pairs]
+        found = []
+        for batch in batches:
+            for g in indices.flatten().tolist():
+                of_group = None if bias is None else bias[g, :1]
+                found.append(biased(product(batch, groups[g], kernel), of_group, kernel))
         return torch.stack(found).reshape(out.shape)
     active = sparsity.flatten() != 0
     nonzero = int(active.sum())
@@ -203,7 +206,3 @@ def sparse_matmul(
     result = torch.zeros(len(active), *extent)
     result[active] = packed
     return result.reshape(out.shape)
-
-
-def _group(rows, group, kernel: Kernel, bias, index: int) -> torch.Tensor:
-    return biased(product(rows, group, kernel), None if bias is None else bias[index, :1], kernel)
