@@ -161,15 +161,15 @@ def _div_no_nan(a: torch.Tensor, b: Operand, dtype) -> torch.Tensor:
 @golden("ttnn.floor_div")
 def floor_div(input_tensor_a, input_tensor_b, value, out):
     other = value if input_tensor_b is None else input_tensor_b
-    if not isinstance(other, torch.Tensor) and not input_tensor_a.is_floating_point():
+    if isinstance(other, torch.Tensor):
+        dtype = out.dtype if input_tensor_a.dtype == torch.bfloat16 else ttnn.float32
+        return _in_float32(partial(rounded_quotient, rounding=torch.floor, dtype=dtype), input_tensor_a, other)
+    if not input_tensor_a.is_floating_point():
         inverse = 1 / torch.tensor(float(other))  # the nearest: 49 / 7 may be 6
         return torch.floor(input_tensor_a.float() * inverse)
-    if not isinstance(other, torch.Tensor) and input_tensor_a.dtype == torch.float32:
+    if input_tensor_a.dtype == torch.float32:
         return torch.floor(input_tensor_a / other)
-    if not isinstance(other, torch.Tensor):
-        return torch.floor(wide(_packed(torch.mul, input_tensor_a, 1 / float(other), out.dtype)))
-    dtype = out.dtype if input_tensor_a.dtype == torch.bfloat16 else ttnn.float32
-    return _in_float32(partial(rounded_quotient, rounding=torch.floor, dtype=dtype), input_tensor_a, other)
+    return torch.floor(wide(_packed(torch.mul, input_tensor_a, 1 / float(other), out.dtype)))
 
 
 @golden("ttnn.fmod")
