@@ -43,13 +43,8 @@ _ROWS = {
 golden_table({names: binary_of_numbers(function) for names, function in _ROWS.items()}, passes=compute)
 
 
-_WIDTH = {  # dtype -> the torch dtype that reads its bits
-    "BFLOAT16": torch.int16,
-    "UINT16": torch.int16,
-    "FLOAT32": torch.int32,
-    "INT32": torch.int32,
-    "UINT32": torch.int32,
-}
+# dtype -> the torch dtype that reads its bits
+_WIDTH = dict.fromkeys(("BFLOAT16", "UINT16"), torch.int16) | dict.fromkeys(("FLOAT32", "INT32", "UINT32"), torch.int32)
 _FLOATS = {"BFLOAT16": torch.bfloat16, "FLOAT32": torch.float32}
 
 
