@@ -54,7 +54,7 @@ def narrow(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     bits = _whole(flushed(torch.where(finite, moved, scaled) + _ONE))
     rest = bits & FRACTION
     mantissa = _whole(flushed(flushed(_SLOPE * (_FIRST + rest).float()) * (_SECOND + rest).float()))
-    power = _float((mantissa & FRACTION | bits & EXPONENT).int())
+    power = _float(mantissa & FRACTION | bits & EXPONENT)
     power = _of_sign(power, base, exponent)
     of_zero = torch.where(is_negative(exponent), torch.nan, 0.0)
     power = torch.where((base.abs().view(torch.int32) == 0) & (exponent.view(torch.int32) != 0), of_zero, power)
