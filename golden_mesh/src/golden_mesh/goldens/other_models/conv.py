@@ -101,7 +101,7 @@ def _band(part, weight, size, stride, dilation, extent, kernel: Kernel) -> torch
 def _results(y, weight, bias: torch.Tensor | None, kernel: Kernel, conv_config, out):
     """The image with its bias and activation, and the prepared weight and bias where the op returns them."""
     bias = None if bias is None else bias.reshape(1, -1)[:, : y.shape[-1]]
-    y = activate(biased(y, None if bias is None else bias[0], kernel).float(), getattr(conv_config, "activation", None))
+    y = activate(biased(y, bias, kernel).float(), getattr(conv_config, "activation", None))
     if isinstance(out, Slot):
         return y.reshape(out.shape)
     prepared = [(weight, out[1]), (bias, out[2])] if len(out) == 3 else [(weight, out[1])]
