@@ -45,9 +45,10 @@ def power_of_two(power: torch.Tensor, constant: float = _CONSTANT) -> torch.Tens
 
 
 def reciprocal(x: torch.Tensor, steps: int = 1) -> torch.Tensor:
-    """1 / x of x > 0: a guess of the mantissa and steps of Newton's method.
+    """1 / x of x >= 0: a guess of the mantissa and steps of Newton's method.
 
-    A Blackhole's guess is an instruction with eight bits. A Wormhole's is a parabola, and it takes a step at least.
+    A Blackhole's guess is an instruction with eight bits, infinity for a subnormal number and 0 for a large one. A
+    Wormhole's is a parabola, and it takes a step at least.
     """
     bits = x.view(torch.int32)
     if special.on_blackhole():
@@ -55,7 +56,7 @@ def reciprocal(x: torch.Tensor, steps: int = 1) -> torch.Tensor:
         guess = ((256 / (1 + mantissa)).round() / 128).ldexp(126 - (bits >> 23)).float()
         for _ in range(steps):
             guess = guess * -multiply_add(x, guess, -2.0)
-        return torch.where(x < 2.0**126, guess, 0)
+        return torch.where(x < 2.0**-126, torch.inf, torch.where(x < 2.0**126, guess, 0))
     mantissa = ((bits & FRACTION) | (127 << 23)).view(torch.float32)
     scale = (~bits & EXPONENT).view(torch.float32) * 0.5
     square, linear, constant = _RECIPROCAL

@@ -151,7 +151,7 @@ def parabolic_exp(x: torch.Tensor) -> torch.Tensor:
 
 def inverse(x: torch.Tensor, approximate: bool) -> torch.Tensor:
     """Return 1 / x of float32 x >= 1 as a bfloat16 dest holds it. The approximate form is cut, not rounded."""
-    return keep(reciprocal(x), BFLOAT16) if approximate else (1 / x).bfloat16().float()
+    return keep(reciprocal(x, steps=0), BFLOAT16) if approximate else (1 / x).bfloat16().float()
 
 
 def inverse_root(x: torch.Tensor, approximate: bool) -> torch.Tensor:

@@ -80,7 +80,7 @@ def _sum_in_steps(x: torch.Tensor, dims: list[int], scalar: float, config, dtype
     if outer and scalar == 1 and not mean and dtype != ttnn.float32:
         for dim in outer:
             x = packer.pack(sum_of_outer(x, dim, kernel), between)
-        dims, outer = [dim for dim in dims if dim >= -2], []
+        dims = [dim for dim in dims if dim >= -2]
     if dims == [-1, -2] and x.dtype == torch.bfloat16:
         return _sum_of_matrix(x, scalar, kernel, dtype if is_block or mean or not kernel.wide else ttnn.float32)
     for dim in dims:
