@@ -32,7 +32,7 @@ from golden_mesh.arithmetic.steps import (
     power_of_two,
     reciprocal,
     short_exp,
-)  # fmt: skip
+)
 
 # The kernels' constants (ckernel_sfpu_exp.h): 2**8 / ln 2, and 127 * 2**8 less a term that makes the mean error small.
 _SLOPE, _OFFSET = 256 / 0.6931471805599453, 32500.818359375
