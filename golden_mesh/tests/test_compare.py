@@ -12,9 +12,10 @@ from golden_mesh.compare import report as compare_report
 from golden_mesh.compare.comparison import WhatIf, comparing
 from golden_mesh.compare.differences import error
 from golden_mesh.mesh.dispatch import slot_of
-from goldens.support import kernel
+from goldens.support import kernel, sdpa_program
 
 ROWS, WIDTH, INNER = 64, 256, 512
+ATTENTION = ttnn.transformer.scaled_dot_product_attention
 
 
 def noise(*shape: int, scale: float = 1.0, seed: int = 0) -> torch.Tensor:
@@ -65,7 +66,7 @@ def approximate_exp(golden):
 
 
 def narrow_cache(golden):
-    """an 8-bit cache with outlier channels"""
+    """an 8-bit cache with outlier channels, read by an attention with a larger error"""
     keys = noise(1, 2, ROWS, 64)
     keys[..., 5::32] *= 50
     rows, table = golden.put(keys), golden.put_ints([[2, 1]])
@@ -73,10 +74,25 @@ def narrow_cache(golden):
         cache = golden.put(torch.zeros(4, 2, 32, 64), dtype=dtype)
         packed = ttnn.typecast(rows, dtype)  # wrong cache
         ttnn.experimental.paged_fill_cache(cache, packed, table, batch_idx=0)
-    ttnn.add(rows, rows)
+    q, v = (golden.put(noise(1, 2, ROWS, 64, seed=seed)) for seed in (1, 2))
+    ATTENTION(q, packed, v, compute_kernel_config=kernel("HiFi3"))
 
 
-FAULTS = {lofi: "fidelity", four_bits: "weight", narrow_norm: "dest", approximate_exp: "exp", narrow_cache: "cache"}
+def attention_exp(golden):
+    """an approximate exp in a program config"""
+    x, program = golden.put(noise(1, 2, ROWS, 64)), sdpa_program(approximate=True)
+    ATTENTION(x, x, x, program_config=program, compute_kernel_config=kernel("HiFi3"))  # wrong attention
+
+
+# What the report's row of the fault shows beside its line.
+FAULTS = {
+    lofi: ("fidelity", "LoFi fp32"),
+    four_bits: ("weight", "ttnn.from_torch"),
+    narrow_norm: ("dest", "HiFi3 bf16"),
+    approximate_exp: ("exp", "approx"),
+    attention_exp: ("attention", "approx"),
+    narrow_cache: ("cache", "by channel"),
+}
 
 
 def marked(mark: str) -> int:
@@ -89,8 +105,10 @@ def marked(mark: str) -> int:
 @pytest.mark.parametrize("program", FAULTS, ids=lambda program: program.__doc__)
 def test_the_line_with_the_largest_error_is_named(comparison, golden, program):
     program(golden)
+    mark, shown = FAULTS[program]
     named = compare_report.text(comparison, 0.99).splitlines()[3]
-    assert f"test_compare.py:{marked(f'wrong {FAULTS[program]}')} " in named
+    assert f"test_compare.py:{marked(f'wrong {mark}')} " in named and shown in named
+    assert comparison.rows[-1].site.dram > 0
 
 
 @pytest.mark.parametrize(
@@ -184,7 +202,6 @@ def test_command_line(launch, tmp_path):
 
 
 SILU = [ttnn.UnaryOpType.SILU]
-ATTENTION = ttnn.transformer.scaled_dot_product_attention
 # In ttnn and in torch, of x [1, 2, 64, 64] and w [64, 64].
 OPS = {
     "add": (lambda x, w: ttnn.add(x, 0.3), lambda x, w: x + 0.3),

@@ -1,6 +1,4 @@
-"""golden-mesh compare beside what hides a fault: outlier channels, masks, tables, rows of a constructor; and full
-memory.
-"""
+"""golden-mesh compare beside what hides a fault: masks, tables, rows of a constructor; and full memory."""
 
 from collections import OrderedDict
 from pathlib import Path
@@ -11,44 +9,10 @@ import ttnn
 from torch import nn
 
 import golden_mesh
-from golden_mesh.compare import report as compare_report
-from goldens.support import kernel, sdpa_program
 from test_compare import noise
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ROWS, WIDTH = 64, 256
-
-
-def outlier_cache(golden):
-    """an 8-bit cache with outlier channels, read by an attention with a larger error"""
-    keys = noise(1, 2, ROWS, 64)
-    keys[..., 5::32] *= 50
-    wide = kernel("HiFi3")
-    stored = ttnn.typecast(golden.put(keys), ttnn.bfloat8_b)
-    q, v = golden.put(noise(1, 2, ROWS, 64, seed=1)), golden.put(noise(1, 2, ROWS, 64, seed=2))
-    v = ttnn.typecast(v, ttnn.bfloat8_b)
-    ttnn.transformer.scaled_dot_product_attention(q, stored, v, compute_kernel_config=wide)
-
-
-def attention_exp(golden):
-    """an approximate exp in a program config"""
-    x = golden.put(noise(1, 2, ROWS, 64))
-    how = dict(program_config=sdpa_program(approximate=True), compute_kernel_config=kernel("HiFi3"))
-    ttnn.transformer.scaled_dot_product_attention(x, x, x, **how)
-
-
-@pytest.mark.parametrize(
-    "program, op, shown",
-    (
-        (outlier_cache, "ttnn.typecast", "by channel"),
-        (attention_exp, "ttnn.transformer.scaled_dot_product_attention", "approx"),
-    ),
-)
-def test_the_first_row_shows_the_fault(comparison, golden, program, op, shown):
-    program(golden)
-    first = compare_report.text(comparison, 0.99).splitlines()[3]
-    assert op in first and shown in first
-    assert comparison.rows[-1].site.dram > 0
 
 
 @pytest.fixture
