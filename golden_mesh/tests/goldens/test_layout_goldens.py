@@ -81,13 +81,14 @@ THROUGH_DEST = (
 
 @pytest.mark.parametrize("call", THROUGH_DEST)
 def test_the_packer_writes_infinity_for_nan_of_bfloat16(chips, call):
-    """On a simulated N150. FLOAT32 moves without a change, and so does a transpose of outer dims."""
+    """On a simulated N150. FLOAT32 moves without a change, and so do a copy and a transpose of outer dims."""
     held = torch.full((1, 1, 32, 32), math.nan)
     for dtype, want in (ttnn.bfloat16, math.inf), (ttnn.float32, math.nan):
         x, rows = chips.put(held, dtype), chips.put(held, dtype, layout=ROW_MAJOR)
         for got in chips.get(eval(call, {"ttnn": ttnn, "x": x, "rows": rows})):
             torch.testing.assert_close(got.float(), torch.full(got.shape, want), equal_nan=True)
-        assert all(got.isnan().all() for got in chips.get(ttnn.transpose(x, 0, 1)))
+        for moved in (ttnn.transpose(x, 0, 1), ttnn.clone(x)):
+            assert all(got.isnan().all() for got in chips.get(moved))
 
 
 def packed(x: torch.Tensor, one_by_one: bool = True) -> torch.Tensor:

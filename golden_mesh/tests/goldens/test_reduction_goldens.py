@@ -7,7 +7,7 @@ import ttnn
 
 from golden_mesh.arithmetic.engine import keep
 from golden_mesh.hazards import HazardError
-from goldens.support import ROW_MAJOR, assert_same, bf16, examples, ints, kernel
+from goldens.support import ROW_MAJOR, assert_same, bf16, examples, ints
 
 X, WIDE, SMALL, STATISTICS = (1, 2, 33, 45), (1, 1, 32, 64), (1, 2, 40, 50), (1, 3, 40, 50)
 EACH = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax, "min": torch.amin}
@@ -27,40 +27,6 @@ def test_reductions(chips, name, dim, keepdim):
     # Around 1: columns of sums are cut to eleven bits, and a sum near 0 would keep what the terms lose.
     x = [each + 1 for each in chips.draw(*X)]
     chips.check(lambda x: getattr(ttnn, name)(x, dim=dim, keepdim=keepdim), want, x, steps=2)
-
-
-@pytest.mark.parametrize("name", EACH)
-def test_a_reductions_result_may_be_scaled(chips, name):
-    x = chips.draw(*X)
-    plain = getattr(ttnn, name)(chips.put(x), dim=-1)
-    scaled = getattr(ttnn, name)(chips.put(x), dim=-1, scalar=0.5)
-    assert_same(scaled, [v * 0.5 for v in chips.get(plain)])
-
-
-# (dim, fidelity) -> the sum of 32 times 1 + 2**-7 and of 32 times 1 + 2**-6: what the cut operand leaves
-OF_FIDELITIES = {
-    (-1, "LoFi"): (32, 32.5),
-    (-1, "HiFi3"): (32.25, 32.5),
-    (-2, "LoFi"): (32, 32),
-    (-2, "HiFi2"): (32.25, 32.5),
-}
-
-
-@pytest.mark.parametrize("dim, fidelity", OF_FIDELITIES)
-def test_a_sums_fidelity_cuts_its_operand(chips, dim, fidelity):
-    """SrcB has rows, and takes seven bits with LoFi and HiFi2. SrcA has columns, and takes five with LoFi."""
-    for last, want in zip((2.0**-7, 2.0**-6), OF_FIDELITIES[dim, fidelity]):
-        x = torch.full((1, 1, 32, 32), 1 + last)
-        got = ttnn.sum(chips.put(x), dim=dim, compute_kernel_config=kernel(fidelity))
-        assert_same(got, torch.full(tuple(got.shape), want).bfloat16())
-
-
-def test_a_bfloat16_dest_cuts_float32(chips):
-    config = kernel(wide=False)
-    x = torch.full((1, 1, 32, 32), 1.5 + 2**-8)
-    for op, want in {"sum": 48, "max": 1.5}.items():
-        got = getattr(ttnn, op)(chips.put(x, ttnn.float32), dim=-1, compute_kernel_config=config)
-        assert_same(got, torch.full((1, 1, 32), float(want)))
 
 
 # A negative scalar turns max into min.

@@ -15,7 +15,7 @@ from goldens.support import kernel
 
 B8, BF, F32 = ttnn.bfloat8_b, ttnn.bfloat16, ttnn.float32
 IN_L1, SPILLED = (kernel(wide=False, l1_acc=l1_acc) for l1_acc in (True, False))
-HIFI2 = kernel("HiFi2")
+HIFI2, LOFI = kernel("HiFi2"), kernel("LoFi")
 
 ROWS = {
     # the library has steps of two operands for block floats that broadcast: 129 * 1 is packed to 130
@@ -24,6 +24,9 @@ ROWS = {
     "addcmul(full(-128, B8), full(3, B8), full(43, B8, 1, 32), value=1.0)": 2,
     # a tie, which the packer rounds away from zero
     "addcmul(full(1, BF), full(2**-8, BF), full(1, BF), value=1.0)": 1 + 2**-7,
+    # alpha times a tensor is cut
+    "addalpha(full(-0.431640625, BF), full(1.5078125, BF), 0.3)": 0.01953125,
+    "subalpha(full(0.828125, BF), full(2.328125, BF), 0.3)": 0.1328125,
     # a number beside bfloat16 is cut
     "where(full(1, BF), 0.3, full(1, BF))": 0.298828125,
     # the sum of squares is rounded to bfloat16 before its root
@@ -61,6 +64,16 @@ ROWS = {
     "xlogy(full(3, BF), full(2, BF))": 2.0625,
     "atan2(full(3, BF), full(-5, BF))": 2.59375,
     "i1(full(100, BF))": 1.1547668213381457e37,
+    # SrcB has rows, and takes seven bits with LoFi and HiFi2. SrcA has columns, and takes five with LoFi
+    "sum(full(1 + 2**-7, BF), dim=-1, compute_kernel_config=LOFI)": 32,
+    "sum(full(1 + 2**-6, BF), dim=-1, compute_kernel_config=LOFI)": 32.5,
+    "sum(full(1 + 2**-7, BF), dim=-1, compute_kernel_config=kernel('HiFi3'))": 32.25,
+    "sum(full(1 + 2**-6, BF), dim=-2, compute_kernel_config=LOFI)": 32,
+    "sum(full(1 + 2**-7, BF), dim=-2, compute_kernel_config=HIFI2)": 32.25,
+    # a bfloat16 dest cuts float32
+    "sum(full(1.5 + 2**-8, F32), dim=-1, compute_kernel_config=IN_L1)": 48,
+    "max(full(1.5 + 2**-8, F32), dim=-1, compute_kernel_config=IN_L1)": 1.5,
+    "mean(full(3, BF), dim=-1, scalar=0.5)": 1.5,
     # between the steps of a mean lies bfloat16, and its factor is cut to it; of a sum float32, and 11 bits are left
     "mean(full(1.0078125, BF, 1, 1, 128, 96), dim=(2, 3))": 1.0078125,
     "sum(full(1, BF, 1, 1, 96, 128), dim=(2, 3), scalar=1 + 3 * 2**-9)": 12352,
