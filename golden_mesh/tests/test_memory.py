@@ -137,16 +137,6 @@ def test_a_pad_within_a_tile_writes_its_inputs_padding_alone(golden, dtype):
     )
 
 
-def test_an_op_in_place_changes_its_tensor_and_no_copy_of_it(golden):
-    x = golden.put_ints([[5] * 32])
-    copies = [ttnn.clone(x), ttnn.to_memory_config(x, ttnn.L1_MEMORY_CONFIG)]
-    view = ttnn.reshape(x, (1, 1, 1, 32))
-    assert view.buffer_address() == x.buffer_address()
-    ttnn.plus_one(x)
-    assert golden.holds(x, 6) and golden.holds(view, 6)
-    assert all(golden.holds(copy, 5) for copy in copies)
-
-
 def test_memory_stays_bounded_over_a_long_loop(golden):
     """And replicas are one tensor on the host, also after an op."""
     shards = golden.put([torch.zeros(1, 1, 128, 128)] * golden.chips)
