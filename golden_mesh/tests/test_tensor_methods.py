@@ -1,7 +1,5 @@
 """The methods of ttnn.Tensor, which models use to move and read tensors: as in the library, with values."""
 
-import operator
-
 import pytest
 import torch
 import ttnn
@@ -198,31 +196,3 @@ def test_the_constructor_splits_over_chips(golden):
     whole = torch.cat([VALUES + chip for chip in range(golden.chips)])
     split = ttnn.Tensor(whole, ttnn.float32, golden.device, TILES, mesh_mapper=mapper)
     assert golden.holds(split, list(whole.split(1)))
-
-
-def test_a_constructor_does_not_read_old_values_at_its_address(golden):
-    """The allocator reuses the memory of a freed tensor."""
-    old = golden.full(1)
-    address = old.buffer_address()
-    ttnn.deallocate(old)
-    new = ttnn.Tensor(torch.full((1, 1, 32, 32), 2.0), BF16, golden.device, TILES)
-    assert new.buffer_address() == address and golden.holds(new, 2)
-
-
-@pytest.mark.parametrize("index", [(..., slice(3, 7), slice(10, None)), (0, 0), (..., slice(32, 64))], ids=str)
-def test_indexing(golden, parts, index):
-    assert golden.holds(golden.put(parts)[index], [part[index] for part in parts])
-
-
-NAMES = "add sub mul truediv matmul eq ne lt le gt ge".split()
-
-
-@pytest.mark.parametrize("name", [*NAMES, "6 add", "6 sub", "6 mul"])
-def test_operators(golden, name):
-    """Between two tensors, and with a number on the left."""
-    apply = getattr(operator, name.split()[-1])
-    a, b = torch.full((1, 1, 32, 32), 3.0), torch.eye(32).view(1, 1, 32, 32) + 2
-    left = 6 if name.startswith("6") else golden.put(a)
-    (got, *_) = golden.get(apply(left, golden.put(b)))
-    want = apply(6 if name.startswith("6") else a, b).float()
-    torch.testing.assert_close(got.float(), want, rtol=2**-7, atol=0)

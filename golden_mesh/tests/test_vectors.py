@@ -196,10 +196,3 @@ def test_a_sum_over_two_chips_is_that_of_add():
     all_reduce = GOLDENS["ttnn.experimental.all_reduce_async"].function
     for total in all_reduce([record.inputs["in0"], record.inputs["in1"]], None, False):
         assert torch.equal(total, record.out)
-
-
-def test_a_difference_of_float32_becomes_bfloat16_with_ties_to_even(golden):
-    a = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8]).expand(32, 3)
-    operands = golden.put(a, dtype=ttnn.float32), golden.full(0, 32, 3, dtype=ttnn.float32)
-    got = ttnn.subtract(*operands, dtype=ttnn.bfloat16)
-    assert golden.holds(got, torch.tensor([1, 1 + 2**-6, -1]).expand(32, 3))

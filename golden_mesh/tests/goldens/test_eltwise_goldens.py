@@ -91,13 +91,6 @@ def test_binary(chips, name, dtype):
     chips.check(getattr(ttnn, name), want, a, b, dtype=dtype, steps=STEPS.get(name, 1), special=True)
 
 
-def test_hypot_squares_in_float32(chips):
-    """Recorded on a simulated N150."""
-    a, b = torch.tensor([[1e30, 1.2e19, 1e-20, 1.08e-19, 1.2e-19]]), torch.tensor([[4.0, 1.2e19, 0.0, 0.0, 0.0]])
-    (got,) = chips.get(ttnn.hypot(chips.put(a, ttnn.float32), chips.put(b, ttnn.float32)))[:1]
-    assert got.flatten().tolist() == pytest.approx([math.inf, 1.697056e19, 0, 0, 1.2e-19], rel=1e-5)
-
-
 def test_the_lowest_integer_is_a_zero_in_a_logical_operation(chips):
     """Recorded on a simulated N150; on a P150 it is none."""
     lowest = -1 << 31
@@ -134,15 +127,15 @@ def test_in_place_with_a_number_and_an_activation_of_the_result(chips, name):
 
 
 EXAMPLES = {
+    "x / y": ("x / y", X, X),
+    "6 - x": ("6 - x", X),
+    "x >= y": ("(x >= y).double()", X, X),
     "ttnn.subtract(2.5, x)": ("2.5 - x", X),
     "ttnn.add_(x, x)": ("x + x", X, {"in_place": True}),
     "ttnn.multiply_(x, y, activations=[U.RELU], **BEFORE)":
         ("F.relu(kernel('SILU', x) * kernel('EXP', y))", X, X, {"in_place": True}),
     "ttnn.add(y, 1.0, output_tensor=x)": ("y + 1", X, X, {"in_place": True}),
-    "ttnn.multiply(x, y[:, :, :1])": ("x * y[:, :, :1]", X, X),
-    "ttnn.multiply(x, y[..., :1])": ("x * y[..., :1]", X, X),
     "ttnn.multiply(x, y[:, :, :1, :1])": ("x * y[:, :, :1, :1]", X, X),
-    "ttnn.mul(x, y, input_tensor_a_activations=[Unary(U.SILU)])": ("kernel('SILU', x) * y", X, X),
     "ttnn.add(x, y, input_tensor_b_activations=[U.SQUARE], activations=[U.NEG, U.RELU])":
         ("F.relu(-(x + rounded(y * y)))", X, X),
     "ttnn.add(x, y, activations=[SQUARE])": ("(x + y) ** 2", X, X, {"steps": 3}),
@@ -153,12 +146,9 @@ EXAMPLES = {
         ("x * 0", X, {"error": 0}),
     "ttnn.gelu(x, variant=ttnn.GeluVariant.Tanh)": ("F.gelu(x, approximate='tanh')", X),
     "ttnn.unary_chain(x, [Unary(U.RELU), Unary(U.EXP, 0.0)])": ("kernel('EXP', x.clamp(min=0))", X),
-    "ttnn.div(x, y, rounding_mode='floor')": ("torch.floor((x / y).bfloat16().double())", X, X),
     "ttnn.div(3.0, x)": ("3 / x", X),
     "ttnn.div(3.0, x, rounding_mode='floor')": ("torch.floor((3 / x).bfloat16().double())", X),
-    "ttnn.div(x, y, rounding_mode='trunc')": ("torch.trunc((x / y).bfloat16().double())", X, X),
     "ttnn.pow(x, 2)": ("cut(x**2)", X, {"error": 0}),  # as a simulated N150 and P150, 3,840 values
-    "ttnn.pow(x, 3.0)": ("cut(x**3)", X, {"error": 0}),
     "ttnn.pow(x, 1.5)": ("x**1.5", lambda: bf16(*X).abs(), {"steps": 2}),  # a cubic for the logarithm
     "ttnn.where(ttnn.gtz(x), y, -1.5)": ("torch.where(x > 0, y, -1.5)", X, X),
     "ttnn.floor_div(x, 2.0)": ("torch.floor(x / 2)", X),
@@ -284,14 +274,6 @@ test_mamba = examples(MAMBA, globals())
 
 def interleaved(a, b):
     return (b.unsqueeze(-1) * a.unsqueeze(-2)).flatten(-2)
-
-
-def test_lofi_cuts_both_operands_of_mambas_product(chips):
-    a, b = bf16(*A), bf16(*B)
-    product = ttnn.experimental.repeat_and_interleave_eltwise_mul
-    got = product(chips.put(a), chips.put(b), math_fidelity=ttnn.MathFidelity.LoFi)
-    for g in chips.get(got):  # every product is smaller
-        assert 0.97 < g.double().norm() / interleaved(a, b).double().norm() < 0.99
 
 
 def test_refusals_name_the_op(chips):

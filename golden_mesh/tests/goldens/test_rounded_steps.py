@@ -16,6 +16,7 @@ from goldens.support import kernel
 B8, BF, F32 = ttnn.bfloat8_b, ttnn.bfloat16, ttnn.float32
 IN_L1, SPILLED = (kernel(wide=False, l1_acc=l1_acc) for l1_acc in (True, False))
 HIFI2, LOFI = kernel("HiFi2"), kernel("LoFi")
+MAMBA, AT_LOFI = "experimental.repeat_and_interleave_eltwise_mul", "math_fidelity=ttnn.MathFidelity.LoFi"
 
 ROWS = {
     # the library has steps of two operands for block floats that broadcast: 129 * 1 is packed to 130
@@ -29,8 +30,26 @@ ROWS = {
     "subalpha(full(0.828125, BF), full(2.328125, BF), 0.3)": 0.1328125,
     # a number beside bfloat16 is cut
     "where(full(1, BF), 0.3, full(1, BF))": 0.298828125,
-    # the sum of squares is rounded to bfloat16 before its root
+    "relu_max(full(2, BF), 1.1)": 1.09375,
+    "relu_max(full(2, F32), 1.1)": 1.100000023841858,
+    "relu_min(full(-2, BF), 0.3)": 0.298828125,
+    "clamp(full(2, BF), -0.7, 1.1)": 1.09375,
+    "clamp(full(-2, BF), -0.7, 1.1)": -0.69921875,
+    "hardtanh(full(2, BF), min_val=-0.7, max_val=1.1)": 1.09375,
+    "fill(full(2, BF), 1.1)": 1.09375,
+    "fill(full(2, F32), 1.1)": 1.100000023841858,
+    "unary_chain(full(2, BF), [ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU_MAX, 1.1)])": 1.09375,
+    # of two float32 to bfloat16 ties go to even
+    "subtract(full(1 + 2**-8, F32), full(0, F32), dtype=BF)": 1,
+    "subtract(full(1 + 3 * 2**-8, F32), full(0, F32), dtype=BF)": 1 + 2**-6,
+    # the sum of squares is rounded to bfloat16 before its root; in float32 squares overflow, and subnormal ones are 0
     "hypot(full(1, BF), full(2**-4, BF))": 1,
+    "hypot(full(2**64, F32), full(0, F32))": math.inf,
+    "hypot(full(2**-64, F32), full(0, F32))": 0,
+    "hypot(full(2**-63, F32), full(0, F32))": 2**-63,
+    # LoFi cuts both operands of mamba's product
+    f"{MAMBA}(full(1 + 2**-6, BF, 1, 1, 32, 32), full(1, BF, 1, 1, 32, 5120), {AT_LOFI})": 1,
+    f"{MAMBA}(full(1, BF, 1, 1, 32, 32), full(1 + 2**-7, BF, 1, 1, 32, 5120), {AT_LOFI})": 1,
     # the quotient 67.9 is rounded to bfloat16 before it is made whole
     "floor_div(full(20.375, BF), 0.3)": 68,
     # float32 beside bfloat16 is cut to it
