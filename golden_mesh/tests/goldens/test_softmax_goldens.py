@@ -34,13 +34,6 @@ def causal():
     return torch.full((64, 64), -math.inf).triu(1).expand(2, 1, 64, 64).contiguous()
 
 
-def eights():
-    """A block with a largest value of 512 to 1000 rounds values to multiples of 8."""
-    x = torch.randint(-124, 125, (1, 1, 32, 256)) * 8.0
-    x[..., ::16] = torch.randint(64, 125, (1, 1, 32, 16)) * 8.0
-    return x
-
-
 TWO = {"steps": 2}
 EXAMPLES = {
     "ttnn.softmax(x, dim=-1, **HOW)": ("x.softmax(-1)", large, TWO),
@@ -55,21 +48,10 @@ EXAMPLES = {
     "ttnn.softmax_in_place(x)": ("x.softmax(-1)", torch.full((1, 1, 32, 32), 200.0), {"error": 0, "in_place": True}),
     "ttnn.transformer.attention_softmax_(x, head_size=1, attention_mask=y)":
         ("x.softmax(-1)", torch.full((1, 1, 32, 32), 200.0), torch.zeros(1, 1, 32, 32), {"error": 0, "in_place": True}),
-    # Block floats: what they hold.
-    "ttnn.softmax(x, dim=-1, numeric_stable=True, **HOW)":
-        ("x.softmax(-1)", Put(eights, ttnn.bfloat8_b), {"error": 5e-3}),
-    "ttnn.softmax(x, dim=-1, numeric_stable=True, compute_kernel_config=EXACT)": (
-        "(8 * torch.floor(x / 8)).softmax(-1)", Put(lambda: eights() + 3, ttnn.bfloat8_b),
-        {"error": 5e-3},
-    ),
     # Scores may have three dimensions.
     "ttnn.scale_mask_softmax(x, 0.25, y, **HOW)":
         ("(x * 0.25 + y[0]).softmax(-1)", (4, 32, 64), mask(1, 64), {"error": 5e-3}),
     "ttnn.transformer.attention_softmax(x, head_size=None, attention_mask=y)": ("(x + y).softmax(-1)", QUERIES, mask()),
-    "ttnn.transformer.attention_softmax(x, head_size=64, attention_mask=y)":
-        ("(x / 8 + y).softmax(-1)", QUERIES, mask()),
-    "ttnn.transformer.attention_softmax_(x, head_size=None, attention_mask=y)":
-        ("(x + y).softmax(-1)", QUERIES, mask(), {"in_place": True}),
     "ttnn.transformer.attention_softmax_(x, head_size=64, attention_mask=y)":
         ("(x / 8 + y).softmax(-1)", QUERIES, mask(), {"in_place": True}),
     "ttnn.transformer.attention_softmax(x, head_size=None)": ("x.softmax(-1)", QUERIES),
