@@ -9,7 +9,7 @@ import pytest
 import torch
 import ttnn
 
-from goldens.support import EXACT, ROW_MAJOR, assert_same, ints, kernel, sdpa_program
+from goldens.support import EXACT, assert_same, ints, kernel, sdpa_program
 
 ROWS = 33  # a whole tile and one more
 WIDE = ttnn.float32
@@ -76,20 +76,6 @@ def test_functions_of_elements(chips, name):
     check_rows(chips, x.abs() + 1 if name in ("acosh", "digamma", "rsqrt") else x, getattr(ttnn, name))
 
 
-SAMPLING = {
-    "cumsum": (lambda t: ttnn.cumsum(t, dim=-1), WIDE),
-    "values of topk": (lambda t: ttnn.topk(t, 32, dim=-1, stable=True)[0], ttnn.bfloat16),
-    "places of topk": (lambda t: ttnn.topk(t, 32, dim=-1, stable=True)[1], ttnn.bfloat16),
-    "argmax": (lambda t: ttnn.argmax(ttnn.to_layout(t, ROW_MAJOR), dim=-1, keepdim=True), ttnn.bfloat16),
-}
-
-
-@pytest.mark.parametrize("name", SAMPLING)
-def test_operations_of_sampling(chips, name):
-    op, dtype = SAMPLING[name]
-    check_rows(chips, torch.randn(1, 1, ROWS, 96), op, dtype)
-
-
 def test_sampling_uses_each_users_seed(chips):
     """User 3's draw stays when the values of the other 31 users change."""
     values, ids = torch.randn(1, 1, 32, 32), torch.arange(32).expand(1, 1, 32, 32)
@@ -99,14 +85,6 @@ def test_sampling_uses_each_users_seed(chips):
     first = draw()
     values[..., torch.arange(32) != 3, :] *= -1
     assert_same([v[..., 3] for v in draw()], [v[..., 3] for v in first])
-
-
-def test_rotary(chips):
-    """A token's result does not depend on later tokens."""
-    x, cos, sin = (torch.randn(1, heads, 64, 64) for heads in (4, 1, 1))
-    op = ttnn.experimental.rotary_embedding_hf
-    turn = lambda rows: chips.get(op(*map(chips.put, (x[:, :, :rows].contiguous(), cos, sin))))
-    assert_same(turn(32), [v[:, :, :32] for v in turn(64)])
 
 
 @EACH_CONFIG
