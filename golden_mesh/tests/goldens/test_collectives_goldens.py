@@ -10,7 +10,7 @@ from golden_mesh.goldens.collectives import parts_of_sum
 from golden_mesh.mesh.memory import Slot
 from golden_mesh.mesh.steps import Step, memory, run
 from golden_mesh.registry import GOLDENS
-from goldens.support import ROW_MAJOR, assert_close, assert_same, sharded
+from goldens.support import ROW_MAJOR, assert_close, assert_same, block_sharded, sharded
 
 E, LINE, RING = ttnn.experimental, ttnn.Topology.Linear, ttnn.Topology.Ring
 TILES, SQUARE = (1, 1, 32, 64), "a tile of rows and two of columns for each chip"
@@ -47,18 +47,27 @@ for at in (0, -1):
 for dim in (0, 1, 2, 3, -1):
     MOVES[f"ttnn.all_gather(x, {dim}, cluster_axis=1)"] = lambda x, dim=dim: gathered(x, dim), TILES
 SUMS = {
-    "ttnn.all_reduce(x, cluster_axis=None)": (sum, (1, 1, 32, 96)),
     "ttnn.all_reduce(x, cluster_axis=1)": (sum, (1, 1, 32, 96)),
     "ttnn.all_reduce(x)": (sum, (1, 1, 5, 1)),  # narrower than the line of chips: row statistics
     "ttnn.all_reduce(input_tensor=x)": (sum, (2, 3, 35)),  # no multiple of their number
     "ttnn.reduce_scatter(x, 2, cluster_axis=1)": (lambda x: parts(x, 2), SQUARE),
     "ttnn.reduce_scatter(x, 3, cluster_axis=1)": (parts, SQUARE),
     "ttnn.all_gather(ttnn.reduce_scatter(x, 3), 3)": (sum, SQUARE),
+    "ttnn.reduce_scatter(placed(x, IN_COLUMNS), 3, cluster_axis=1)": (parts, (1, 1, 32, 3584)),
+    # Blocks with a memory config of the parts: without it they lie otherwise (test_hazards.py).
+    "ttnn.reduce_scatter(placed(x, blocks(count, count)), 3, cluster_axis=1, memory_config=blocks(1, count))":
+        (parts, SQUARE),
     "E.reduce_scatter_minimal_async(x, dim=3, topology=LINE, **THREE)": (parts, SQUARE),
     "E.all_reduce_async(x, cluster_axis=1, mesh_device=mesh, math_op=ADD, **STAGES)": (sum, SQUARE),
     "E.all_reduce_async(x, num_devices=count, math_op=ADD, **STAGES)": (sum, SQUARE),
-}
+}  # fmt: skip
 ADD, MAX = ttnn.ReduceType.Sum, ttnn.ReduceType.Max
+IN_COLUMNS, placed = sharded("WIDTH", (32, 128), 28), ttnn.to_memory_config
+
+
+def blocks(tiles: int, rows: int) -> ttnn.MemoryConfig:
+    """Blocks of a tile of rows and so many of columns, on two columns of cores."""
+    return block_sharded((32, 32 * tiles), 2, rows)
 
 
 def call_of(chips, call: str, shape) -> tuple[list[torch.Tensor], object]:
