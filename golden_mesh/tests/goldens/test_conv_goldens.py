@@ -44,6 +44,8 @@ def wanted(image, weight, bias=None, **options) -> torch.Tensor:
     return F.conv2d(image.double(), weight.double(), bias, **options)
 
 
+REPLICATE = type(ttnn.Conv2dConfig().padding_mode).Replicate
+# Shapes of the image and of the weight, and options; torch's function of image, weight and bias, if its options differ.
 CASES = {
     "plain": ((2, 32, 10, 9), (48, 32, 3, 3), {}),
     "padded": ((1, 16, 9, 7), (32, 16, 3, 3), dict(padding=(1, 2))),
@@ -54,7 +56,20 @@ CASES = {
     "one by one": ((1, 32, 7, 7), (64, 32, 1, 1), {}),
     "wide kernel": ((1, 16, 8, 10), (32, 16, 5, 3), dict(padding=(2, 1))),
     "the stem of a resnet": ((2, 3, 32, 32), (64, 3, 7, 7), dict(stride=(2, 2), padding=(3, 3))),
-}
+    "the mode of padding": (
+        (1, 16, 9, 8), (32, 16, 3, 3),
+        dict(padding=(1, 1), conv_config=ttnn.Conv2dConfig(padding_mode=REPLICATE)),
+        lambda image, *given: wanted(F.pad(image, (1, 1, 1, 1), mode="replicate"), *given),
+    ),
+    "padding of four sides": (
+        (1, 16, 9, 8), (32, 16, 3, 3), dict(padding=(0, 1, 2, 0)),
+        lambda image, *given: wanted(F.pad(image, (2, 0, 0, 1)), *given),
+    ),
+    "an activation": (
+        (1, 16, 9, 8), (32, 16, 3, 3), dict(conv_config=ttnn.Conv2dConfig(activation=RELU)),
+        lambda *given: wanted(*given).relu(),
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("band", (None, 1), ids=("whole", "in bands"))
@@ -63,39 +78,15 @@ def test_conv2d(chips, monkeypatch, case, band):
     """A large image is computed in bands of rows. Prepared weights serve the next call."""
     if band:
         monkeypatch.setattr(conv_goldens, "_BAND", band)
-    image, shape, options = CASES[case]
+    image, shape, options, *in_torch = CASES[case]
     image, weight, bias = bf16(*image), bf16(*shape), bf16(1, 1, 1, shape[0])
     how = options | dict(kernel_size=shape[2:], return_output_dim=True, return_weights_and_bias=True)
     y, extent, prepared = conv(chips, image, weight, bias, **how)
     again, *_ = conv(chips, image, *prepared, out_channels=shape[0], **how)
-    want = wanted(image, weight, bias, **options)
+    want = in_torch[0](image, weight, bias) if in_torch else wanted(image, weight, bias, **options)
     assert tuple(extent) == tuple(want.shape[2:])
     for result in (y, again):
         assert_close(result, flat(want), steps=2)
-
-
-REPLICATE = type(ttnn.Conv2dConfig().padding_mode).Replicate
-CONFIGURED = {
-    "the mode of padding": (
-        dict(padding=(1, 1), conv_config=ttnn.Conv2dConfig(padding_mode=REPLICATE)),
-        lambda image, weight: wanted(F.pad(image, (1, 1, 1, 1), mode="replicate"), weight),
-    ),
-    "padding of four sides": (
-        dict(padding=(0, 1, 2, 0)),
-        lambda image, weight: wanted(F.pad(image, (2, 0, 0, 1)), weight),
-    ),
-    "an activation": (
-        dict(conv_config=ttnn.Conv2dConfig(activation=RELU)),
-        lambda image, weight: wanted(image, weight).relu(),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CONFIGURED)
-def test_arguments_of_conv2d(chips, name):
-    options, want = CONFIGURED[name]
-    image, weight = bf16(1, 16, 9, 8), bf16(32, 16, 3, 3)
-    assert_close(conv(chips, image, weight, **options), flat(want(image, weight)))
 
 
 def test_a_bias_has_the_weights_dtype(chips):
@@ -106,12 +97,6 @@ def test_a_bias_has_the_weights_dtype(chips):
     y = conv(chips, torch.zeros(1, 32, 8, 8), bf16(32, 32, 3, 3), bias, conv_config=config, dtype=ttnn.bfloat16)
     want = torch.cat((torch.tensor([64.0]), torch.ones(15), torch.full((16,), 1.25)))
     assert_same(y, want.expand(1, 1, 36, 32).bfloat16())
-
-
-def test_a_weight_on_the_device_is_the_weight_on_the_host(chips):
-    image, weight, bias = bf16(1, 16, 8, 8), bf16(32, 16, 3, 3), bf16(1, 1, 1, 32)
-    there = chips.put(weight, **IN_ROWS), chips.put(bias, **IN_ROWS)
-    assert_close(conv(chips, image, *there, out_channels=32), flat(wanted(image, weight, bias)), steps=2)
 
 
 @pytest.mark.parametrize("transposed, groups", ((False, 1), (True, 1), (True, 2)))
