@@ -148,14 +148,17 @@ def run(golden, layer: Layer, inputs, fault: str, chunks=(ROWS,)) -> None:
 
 @pytest.fixture
 def compared(golden, layer, inputs):
-    """compared(fault): the comparison of a run. size: of the residual stream beside its branches."""
+    """compared(fault): the comparison of a run, and of what comes after it. size: of the residual stream beside its
+    branches.
+    """
 
-    def run_with(fault: str, size: float = 1, chunks=(ROWS,)):
+    def run_with(fault: str, size: float = 1, chunks=(ROWS,), after=lambda: None):
         x, *rest = inputs
         with comparing() as comparison:
             with golden_mesh.reference(layer):
                 layer(size * x, *rest)
             run(golden, layer, (size * x, *rest), fault, chunks)
+            after()
         return comparison
 
     return run_with
@@ -173,13 +176,8 @@ def test_a_right_program_gives_every_output(compared, how):
     assert ("the module rows 64 to 95" in names) == (how.get("chunks") == (64, 32))
 
 
-def test_operations_after_the_last_value_are_said_to_be_unjudged(golden, layer, inputs):
-    with comparing() as comparison:
-        with golden_mesh.reference(layer):
-            layer(*inputs)
-        run(golden, layer, inputs, "")
-        ttnn.exp(ttnn.neg(golden.put(torch.ones(1, 1, 32, 32))))
-    _, line = comparison.bracket()
+def test_operations_after_the_last_value_are_said_to_be_unjudged(compared, golden):
+    _, line = compared("", after=lambda: ttnn.exp(ttnn.neg(golden.full(1)))).bracket()
     assert "not judged: 2 operations, the first" in line and line.endswith("ttnn.neg")
 
 

@@ -1,7 +1,6 @@
 """The launcher runs programs unchanged, as Python runs them."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import pytest
 import golden_mesh
 from golden_mesh.__main__ import environment
 from golden_mesh.errors import GoldenMeshError
-from golden_mesh.start.doctor import DIFFERS
 from golden_mesh.start.options import COMMANDS, parse
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -145,9 +143,7 @@ REFUSED = {
     "compare --html none/page.html -c 0": "none/page.html cannot be written",
     "record --to . -c 0": ". cannot be written",
     "compare --what-if fidelity=HiFi5 -c 0": "--what-if: fidelity=",
-    "compare --json": "--json: expected one argument",
     "compare --links 1 -c 0": "compare has no option --links",
-    "record --to": "--to: expected one argument",
     f"record {__file__} --to ops.pt": "--to goes before the program",
     "replay nowhere.pt": "no record 'nowhere.pt'",
     f"replay {__file__} --calls -1": "--calls: 0 or a larger number is needed, got '-1'",
@@ -209,10 +205,3 @@ def test_doctor_names_what_is_not_like_a_chip_in_a_script(launch, tmp_path):
     *_, title, line = launch("--doctor", "script.py").stdout.splitlines()
     assert title.endswith("not like a chip's here: 1") and "scaled_dot_product_attention" in line
     assert "there is no script 'other.py'" in launch("--doctor", "other.py").stderr
-
-
-def test_the_page_names_what_doctor_does():
-    page = (ROOT / "HAZARDS.md").read_text().split("# Not like a chip here")[1]
-    for name in DIFFERS:
-        family = re.sub("(paged_)?scaled_dot_product_attention.*", "sdpa", name)
-        assert re.sub("[12]d|_transpose2d|linear", "", family) in page or name == "linear"

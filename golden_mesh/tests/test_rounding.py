@@ -63,7 +63,6 @@ MIXED[3, 20], MIXED[7, 0], MIXED[9, 16:32], MIXED[11, 32:48] = INF, NAN, 0.0, 1e
 NANS = [0x7F800001, 0x7FC00000, 0xFFC12345, 0x7FFFFFFF, 0xFF810000, 0xFFA00000, 0x7F880000]
 VALUES = {
     "transposed": NOISE.T,
-    "every second column": NOISE[:, ::2],
     "from the second column on": NOISE[:, 1:],
     "one row, expanded": NOISE[:1].expand(8, -1),
     "special blocks": MIXED,
@@ -79,27 +78,21 @@ for integers in (torch.int32, torch.uint8, torch.int8, torch.bool):
     VALUES[f"{integers}"] = torch.randint(-(1 << 31), 1 << 31, (32, 64)).to(integers)
 for i, block in enumerate(
     (
-        [0.0] * 16,
         [-0.0] * 16,
-        [1.0] + [-0.0] * 15,
         [-1e-30, 1.0],
         [1.0, 2.0**-6, 2.0**-7, 3 * 2.0**-7, 2.0**-8, -(2.0**-7)],  # last code of bfloat8_b; ties
         [1.0, 0.25, 0.125, 0.375, 0.0625, -0.125, -0.375],  # last code of bfloat4_b; ties
         [1.0, 2.0**-7 * (1 + 2.0**-23), 0.125 * (1 + 2.0**-23)],  # above a tie by bits that are cut
         [1.0, 1.0 + 2.0**-7, 1.0 + 2.0**-7 + 2.0**-23],  # through bfloat16 the third would differ
         [255 / 128, 1.999999, 1.0, -1.999999],  # would carry into the next exponent: saturates
-        [1.75, 1.875, 1.9375, -1.875],
         [3.4028234663852886e38, -3.4e38, 1e38, 1.0],  # the largest float32
         [1.1754943508222875e-38, -1.1754943508222875e-38, 2.0**-125],  # the smallest normal one
         [1e-45, -1e-45, 1e-40, 1.1754942e-38],  # subnormal all
         [2.0**-126, 1.1754942e-38, -1e-40],  # subnormal beside the smallest normal one
-        [2.0**-120, 1.1754942e-38, -1.1754942e-38],
         [INF, 1.0, -2.0, 3e38, 1e38],
         [-INF, INF, 0.0],
         [NAN, 1.0, INF, -1.0, 3e38],
         [171.0, 0.5, -0.3, 0.01, 1e-4] * 3,  # Qwen2.5's K with its bias: the small channels lose
-        [float(2**k) for k in range(16)],
-        [-(2.0**-k) for k in range(16)],
     )
 ):
     VALUES[f"block {i}"] = torch.tensor(block)
@@ -146,12 +139,6 @@ def test_integers(dtype, source):
     else:
         values = [v for v in WHOLE if torch.iinfo(source).min <= v <= torch.iinfo(source).max]
     assert_same(torch.tensor(values, dtype=source), dtype)
-
-
-def test_float64_is_taken_as_float32():
-    for dtype in FLOATS:
-        ours = round_to(NOISE.double() * 1.1, getattr(ttnn, dtype))
-        assert torch.equal(ours, round_to((NOISE.double() * 1.1).float(), getattr(ttnn, dtype)))
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,6 @@ CACHE, TABLE = (11, 2, 32, DIM), ints(blocks)
 START = ints([64])
 EXAMPLES = {
     "prefill(x, y, z, attn_mask=u, is_causal=False)": ("attention(x, y, z, added=u)", *heads(2, 2, 2), mask),
-    # tt-metal's newer modules give None in every call: it is the op's default.
-    "prefill(x, y, z, sliding_window_size=None)": ("attention(x, y, z, within(64, 64, 64))", *heads(4, 4, 4)),
     # Only this op refuses a scale that float32 does not hold exactly, such as 0.3.
     "chunked(x, y, z, u, chunk_start_idx=64, scale=0.25)": (
         "attention(x, line(y, u, 96), line(z, u, 96), within(96, 32, 96, 64), scale=0.25)",

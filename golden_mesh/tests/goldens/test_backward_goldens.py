@@ -18,32 +18,19 @@ def draw(*shape):
     return torch.where(x.abs() < 0.1, x.sign() * 0.125 + 0.0625 * (x == 0), x)
 
 
-def large():
-    return (4 * draw()).bfloat16().float()
-
-
 def positive():
     return (draw().abs() + 0.5).bfloat16().float()
 
 
-# The call after "ttnn." of a gradient g and of tensors -> the function of the tensors. test_families.py has others.
+# The call after "ttnn." of a gradient g and of tensors -> the function of the tensors: with numbers, of several,
+# or not torch's function of that name. test_families.py has others.
 CASES = {
-    "abs_bw(g, a)": torch.abs,
     "assign_bw(g, a)": lambda a: a,
-    "cosh_bw(g, a)": torch.cosh,
     "exp_bw(g, a)": torch.exp,
     "fill_zero_bw(g, a)": lambda a: a * 0,
     "gelu_bw(g, a)": F.gelu,
     "log_sigmoid_bw(g, a)": F.logsigmoid,
-    "neg_bw(g, a)": torch.neg,
-    "relu_bw(g, a)": torch.relu,
-    "relu6_bw(g, large)": F.relu6,
-    "rsqrt_bw(g, positive)": torch.rsqrt,
-    "selu_bw(g, a)": F.selu,
-    "sigmoid_bw(g, a)": torch.sigmoid,
     "square_bw(g, a)": torch.square,
-    "tanh_bw(g, a)": torch.tanh,
-    "trunc_bw(g, a)": lambda a: a * 0,
     "add_bw(g, a, 3.0)": lambda a: a + 3,
     "bias_gelu_bw(g, a, 0.5)": lambda a: F.gelu(a + 0.5),
     "celu_bw(g, a, alpha=1.5)": lambda a: F.celu(a, 1.5),
@@ -60,7 +47,6 @@ CASES = {
     "polygamma_bw(g, positive, 2)": lambda a: torch.polygamma(2, a),
     "pow_bw(g, a, 3.0)": lambda a: a**3,
     "rdiv_bw(g, a, 4.0)": lambda a: 4 / a,
-    "rdiv_bw(g, a, 4.0, rounding_mode=None)": lambda a: 4 / a,
     "rpow_bw(g, a, 2.0)": lambda a: 2**a,
     "softplus_bw(g, a, beta=2.0, threshold=20.0)": lambda a: F.softplus(a, 2, 20),
     "softshrink_bw(g, a, lambd=0.0625)": lambda a: F.softshrink(a, 0.0625),
@@ -88,8 +74,8 @@ CASES = {
 @pytest.mark.parametrize("call", CASES)
 def test_gradients_of_each_tensor(chips, call):
     function = CASES[call]
-    names = re.findall(r"\b(?:a|b|c|positive|large)\b", call.partition("g, ")[2])
-    inputs = [{"positive": positive, "large": large}.get(name, draw)() for name in names]
+    names = re.findall(r"\b(?:a|b|c|positive)\b", call.partition("g, ")[2])
+    inputs = [positive() if name == "positive" else draw() for name in names]
     if len(inputs) > 1:
         inputs[1] = (inputs[1] + 0.03).bfloat16().float()
     grad = draw()

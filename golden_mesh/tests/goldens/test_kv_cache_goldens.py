@@ -75,7 +75,6 @@ UPDATE = "E.paged_update_cache(x, y, update_idxs_tensor=z, page_table=u"
 ROWS = PAGED, TOKENS, ints(IN_ORDER), ints(page_table)
 EXAMPLES = {
     f"{UPDATE})": ("updated(x, y, z, u)", *ROWS),
-    f"{UPDATE}, share_cache=False, block_size=32, num_kv_heads=2)": ("updated(x, y, z, u)", *ROWS),
     # A negative position skips the user.
     f"{UPDATE}, share_cache=False)": ("updated(x, y, z, u)", PAGED, TOKENS, ints(SKIPPED), ints(page_table)),
     # Positions in a circle: 70 is 6.
@@ -95,7 +94,6 @@ EXAMPLES = {
     "ttnn.fill_cache(x, y, 3)": ("with_prompt(x, y)", WHOLE, PROMPT),
     "ttnn.fill_cache(x, y, 3, update_idx=32)": ("with_prompt(x, y, 32)", WHOLE, PROMPT),
     "ttnn.kv_cache.fill_cache_for_user_(x, y, 3)": ("with_prompt(x, y)", WHOLE, PROMPT),
-    "ttnn.kv_cache.fill_cache_for_user_(x, y, 3, update_idx=32)": ("with_prompt(x, y, 32)", WHOLE, PROMPT),
     "E.paged_fill_cache(x, y, z, batch_idx=3)": ("filled(x, y, z, 3)", PAGED, (1, HEADS, 96, DIM), ints(with_a_gap)),
 }  # fmt: skip
 for rows in (32, 96, 128):

@@ -62,10 +62,6 @@ EXAMPLES = {
         "rotated(x, y, z, NEIGHBORS)", in_users(7), *tables(USERS, NEIGHBORS, True),
         swap_matrix(USERS),
     ),
-    f"{LLAMA}(x, y, z, trans_mat=u, is_decode_mode=True)": (
-        "rotated(x, y, z, NEIGHBORS)", in_users(2), *tables(USERS, NEIGHBORS, True),
-        swap_matrix(USERS),
-    ),
     f"{LLAMA}_fused_qk(x, y, z, u, v)": (
         "rotated(x, z[:, :32], u[:, :32], NEIGHBORS), rotated(y, z[:, 32:], u[:, 32:], NEIGHBORS)",
         *FUSED, swap_matrix(64),
