@@ -16,7 +16,6 @@ FAILS = {
         ),
         "goldens/test_attention_decode_goldens.py::test_tokens_of_a_user_each_see_the_cache_up_to": _NEWER,
         "goldens/test_eltwise_goldens.py::test_examples[ttnn.subtract(2.5, x)]": _NEWER,
-        "goldens/test_eltwise_goldens.py::test_examples[ttnn.mac(x, 2.0, y)]": _NEWER,
         "goldens/test_eltwise_goldens.py::test_examples_in_float32[ttnn.geglu(": _NEWER,
         "goldens/test_eltwise_goldens.py::test_examples_in_float32[ttnn.clamped_silu_glu(": _NEWER,
         "goldens/test_eltwise_unary_goldens.py::test_unknown_arguments_of_a_rule_are_refused": _NEWER,

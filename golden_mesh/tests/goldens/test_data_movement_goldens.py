@@ -9,7 +9,7 @@ from golden_mesh.errors import GoldenError
 from goldens.support import ROW_MAJOR, TILE, Put, assert_same, block_sharded, examples, ints, sharded
 
 ODD, WHOLE, TILES, THREE = (1, 2, 33, 45), (1, 2, 64, 96), (1, 1, 32, 64), (1, 3, 32, 64)
-PART, FLAT = (32, 64), (33, 45)
+FLAT = (33, 45)
 ROWS = Put((1, 2, 32, 32), layout=ROW_MAJOR)
 PADDED = "F.pad(x, (0, 16, 0, 32), value=1.5)"
 FIRST = [0, 0, 0, 0]

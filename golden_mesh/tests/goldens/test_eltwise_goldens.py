@@ -157,7 +157,6 @@ EXAMPLES = {
     "ttnn.div_no_nan(x, 0.0)": ("x * 0", X),
     "ttnn.div_no_nan(x, value=2.0)": ("x / 2", X),
     "ttnn.lerp(x, y, 0.0)": ("x", X, X),
-    "ttnn.mac(x, 2.0, y)": ("x * 2 + y", X, X),
     "ttnn.addcmul(x, y[:, :, :1], z, value=-1.0)": ("x - rounded(y[:, :, :1] * z)", X, X, X, {"steps": 2}),
     "ttnn.prelu(x, 0.2)": ("cut(torch.where(x > 0, x, x.float() * 0.2))", X, {"error": 0}),  # as a simulated N150
     "ttnn.prelu(x, [0.25])": ("torch.where(x > 0, x, x / 4)", X),

@@ -290,7 +290,6 @@ MEETS = {  # call -> the hazard that it meets
     "ttnn.tosa_scatter(put(torch.zeros(1, 1 << 16, 1)), ints([65535]), put(torch.ones(1, 1, 1)))": None,
     # Two tokens of a user in neighboring tiles, and skipped rows that name another row's tile.
     "update([31, 32, -1, -1], [0, 0, 0, 0])": None,
-    "update([0, 4, 5, 9], [0, 1, 2, 1])": "rows of one tile",
     "binary('add', (2, 1, 1, 1, 1), (2, 3, 1, 1, 1))": OUTER,
     "binary('multiply_', (2, 3, 1, 1, 1), (2, 1, 1, 1, 1))": OUTER,
     "binary('bitwise_or', (2, 1, 1, 1, 1), (2, 3, 1, 1, 1), dtype=ttnn.int32)": OUTER,
@@ -322,3 +321,10 @@ def test_a_noted_hazard_is_warned_of_once_an_op_at_its_line_and_counted(chips, r
         ttnn.rms_norm(x, compute_kernel_config=kernel("HiFi4"))
     assert noted == {(name, "ttnn.matmul"): 3, (name, "ttnn.rms_norm"): 3}
     assert [w.filename for w in recwarn if w.category is HazardWarning] == [__file__] * 2
+
+
+def test_rows_of_one_tile_are_named(chips):
+    names = reproduction(chips.device)
+    exec(CALLS, names)
+    with pytest.raises(HazardError, match=r"rows \[1, 3\]"):
+        names["update"]([0, 4, 5, 9], [0, 1, 2, 1])

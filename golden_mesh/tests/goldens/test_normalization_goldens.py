@@ -5,18 +5,7 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from goldens.support import (
-    EXACT,
-    ROW_MAJOR,
-    Put,
-    assert_close,
-    assert_near,
-    assert_same,
-    bf16,
-    block_sharded,
-    examples,
-    sharded,
-)
+from goldens.support import EXACT, ROW_MAJOR, Put, assert_close, assert_near, bf16, block_sharded, examples, sharded
 
 X, W, RESIDUAL = (1, 1, 33, 192), (1, 192), (1, 1, 33, 192)
 HOW = dict(epsilon=1e-3, compute_kernel_config=EXACT)
@@ -61,7 +50,7 @@ test_examples = examples(EXAMPLES, globals(), steps=2)
 def test_a_weight_in_whole_tiles_counts_by_its_first_row(chips, op):
     x, weight, bias = (chips.put(bf16(1, 1, 32, 128)) for _ in range(3))
     rows = [chips.put([t[:, :, :1].float() for t in chips.get(tiles)]) for tiles in (weight, bias)]
-    assert_same(op(x, weight=weight, bias=bias), chips.get(op(x, weight=rows[0], bias=rows[1])))
+    assert chips.holds(op(x, weight=weight, bias=bias), chips.get(op(x, weight=rows[0], bias=rows[1])))
 
 
 @pytest.mark.parametrize("name", NORMS)
