@@ -285,6 +285,7 @@ MEETS = {  # call -> the hazard that it meets
     "ttnn.cumsum(whole(7, ttnn.uint32), 0)": None,
     "ttnn.lcm(whole(1 << 15), whole(2))": "lcm beyond 32767",
     "ttnn.lcm(whole((1 << 15) - 1), whole(2))": None,
+    "ttnn.floor_div(whole(7.0, ttnn.float32), whole(2.0, ttnn.float32))": None,
     "ttnn.floor_div(whole(7), 2)": None,
     "ttnn.div(whole(7), whole(2), rounding_mode='floor')": None,
     "ttnn.tosa_scatter(put(torch.zeros(1, 1 << 16, 1)), ints([65535]), put(torch.ones(1, 1, 1)))": None,
