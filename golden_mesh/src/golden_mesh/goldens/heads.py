@@ -1,7 +1,5 @@
 """Split a fused QKV projection into heads, and join heads: in prefill, in decode, and the ops of single models."""
 
-from functools import partial
-
 import torch
 import ttnn
 
@@ -38,8 +36,6 @@ def _by_shard(
     """Cut x [..., sum(heads) * dim] into a tensor for each of `heads`. Every shard holds an equal part of each."""
     width = x.shape[-1]
     shards = -(-width // config.shard_spec.shape[1]) if config and config.is_sharded() else 1
-    if any(count % shards for count in heads):
-        raise GoldenError(f"nlp_create_qkv_heads: {heads} heads in {shards} shards of columns: each needs as many")
     parts = x.unflatten(-1, (shards, -1)).split([count * dim // shards for count in heads], -1)
     return [part.flatten(-2) for part in parts]
 
@@ -82,20 +78,14 @@ def nlp_concat_heads_decode(input_tensor, num_heads, out):
 FALCON_DIM, VIT_HEADS = 64, 12  # constants of the two models' ops
 
 
-def _interleaved(op: str, kv_input_tensor=None, **given) -> None:
-    """Refuse a sharded input of an op whose order of heads in shards is not known."""
-    tensor = given.get("input_tensor", given.get("input"))
-    known = op.startswith("ttnn.transformer") and kv_input_tensor is None
-    if tensor.memory_config().is_sharded() and not known:
-        raise GoldenError(f"{op} of a sharded tensor {list(tensor.shape)} has no golden: give it an interleaved one")
-
-
-for _op in (
-    "ttnn.transformer.split_query_key_value_and_split_heads",
-    "ttnn.experimental.split_query_key_value_and_split_heads",
-    "ttnn.experimental.nlp_create_qkv_heads_vit",
-):
-    checks(None, _op)(partial(_interleaved, _op))
+@checks(
+    None, "ttnn.experimental.split_query_key_value_and_split_heads", "ttnn.experimental.nlp_create_qkv_heads_vit"
+)  # fmt: skip
+def _interleaved(**given) -> None:
+    """Refuse a sharded input: the order of heads in its shards is not known."""
+    tensor = next(iter(given.values()))
+    if tensor.memory_config().is_sharded():
+        raise GoldenError(f"heads of a sharded tensor {list(tensor.shape)} have no golden: give it an interleaved one")
 
 
 @golden("ttnn.transformer.split_query_key_value_and_split_heads")

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic import packer
-from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import wide
 from golden_mesh.goldens.eltwise_binary import compute
 from golden_mesh.hazards import meet
@@ -33,6 +32,7 @@ _ROWS = {
     "ttnn.gather": lambda input, dim, index: input.gather(dim, index.long()),
     # `value` at the places along dim that index [n] names
     "ttnn.index_fill ttnn.index_fill_new": lambda input, dim, index, value: input.index_fill(dim, index.long(), value),
+    "ttnn.scatter": lambda input, dim, index, src: input.scatter(dim, index.long(), src),
     "ttnn.scatter_add": lambda input, dim, index, src: wide(input).scatter_add(dim, index.long(), wide(src)),
     # sorted values and their places. Equal values keep their order, which a chip does only if `stable`
     "ttnn.sort": lambda input_tensor, dim, descending: input_tensor.sort(stable=True, dim=dim, descending=descending),
@@ -51,13 +51,6 @@ def indexed_fill(batch_id, input_tensor_a, input_tensor_b, dim):
     for part, place in enumerate(batch_id.flatten().tolist()):
         result.select(dim, place).copy_(input_tensor_b.select(dim, part))
     return result
-
-
-@golden("ttnn.scatter")
-def scatter(input, dim, index, src, reduce=None):
-    if reduce is not None:
-        raise GoldenError(f"ttnn.scatter with reduce={reduce!r} has no golden")
-    return input.scatter(dim, index.long(), src)
 
 
 @golden("ttnn.tosa_scatter")

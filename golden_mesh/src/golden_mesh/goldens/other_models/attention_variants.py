@@ -9,7 +9,6 @@ import torch
 
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import TILE, product
-from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.attention import Attention, chunked_scaled_dot_product_attention, scaled_dot_product_attention
 from golden_mesh.goldens.attention_decode import (
     paged_scaled_dot_product_attention_decode,
@@ -52,21 +51,22 @@ for _name, _attend in {
     golden(f"ttnn.transformer.{_name}", passes=_attend)(_of_latents(_attend))
 
 
-@golden("ttnn.transformer.joint_scaled_dot_product_attention")
+@golden("ttnn.transformer.joint_scaled_dot_product_attention", ignores="joint_strategy")
 def joint_scaled_dot_product_attention(
-    input_tensor_q, input_tensor_k, input_tensor_v, joint_tensor_q, joint_tensor_k, joint_tensor_v, joint_strategy,
-    program_config, scale, compute_kernel_config,
+    input_tensor_q, input_tensor_k, input_tensor_v, joint_tensor_q, joint_tensor_k, joint_tensor_v, program_config,
+    scale, compute_kernel_config,
 ):  # fmt: skip
-    """Attention of two sequences that are joined, not causal -> [B, heads, S, dim], [B, heads, L, dim]"""
-    if joint_strategy != "rear":
-        raise GoldenError(f"joint attention with joint_strategy={joint_strategy!r} has no golden: only 'rear' has")
+    """Attention of two sequences, the joint one at the rear, not causal -> [B, heads, S, dim], [B, heads, L, dim]"""
     pairs = ((input_tensor_q, joint_tensor_q), (input_tensor_k, joint_tensor_k), (input_tensor_v, joint_tensor_v))
     attend = Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1], joint=True)
     result = attend(*(torch.cat(pair, 2) for pair in pairs), start=None)
     return result.split([input_tensor_q.shape[2], joint_tensor_q.shape[2]], 2)
 
 
-@collective("ttnn.transformer.ring_joint_scaled_dot_product_attention", passes=joint_scaled_dot_product_attention)
+@collective(
+    "ttnn.transformer.ring_joint_scaled_dot_product_attention", passes=joint_scaled_dot_product_attention,
+    ignores="joint_strategy",
+)  # fmt: skip
 def ring_joint_scaled_dot_product_attention(
     input_tensor_q, input_tensor_k, input_tensor_v, joint_tensor_q, joint_tensor_k, joint_tensor_v, logical_n, dim, out,
     **others,

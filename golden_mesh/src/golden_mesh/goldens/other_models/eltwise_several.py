@@ -13,7 +13,6 @@ from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.arithmetic.steps import multiply_add, polynomial, reciprocal
-from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate, beside_integers, wide
 from golden_mesh.goldens.eltwise_binary import Operand, compute, squared_difference
 from golden_mesh.goldens.eltwise_unary import as_dest, gelu, leaky_relu, lgamma
@@ -227,9 +226,7 @@ def clamped_silu_glu(gate, up, limit):
 def prelu(input_tensor_a, weight):
     """x, or weight * x below 0. weight: a number, a list of one, or a tensor of a value for each channel (dim 1)."""
     if isinstance(weight, (list, tuple)):
-        if len(weight) != 1:
-            raise GoldenError(f"ttnn.prelu with a list of {len(weight)} weights has no golden: give a tensor")
-        weight = weight[0]
+        (weight,) = weight
     if not isinstance(weight, torch.Tensor):
         return leaky_relu(input_tensor_a, weight)
     weight = weight.reshape(-1, *[1] * (input_tensor_a.dim() - 2))

@@ -118,13 +118,11 @@ def upsample(input_tensor, scale_factor, mode):
 
 
 @golden("ttnn.grid_sample")
-def grid_sample(input_tensor, grid, mode, padding_mode, align_corners, use_precomputed_grid, batch_output_channels):
+def grid_sample(input_tensor, grid, mode, padding_mode, align_corners, batch_output_channels):
     """x [N, H, W, C] at grid [N, H', W', 2 * K] -> [N, H', W' * K, C], or [N, H', W', C * K].
 
     A place is (column, row), from -1 to 1; K places lie side by side.
     """
-    if use_precomputed_grid:
-        raise GoldenError("ttnn.grid_sample with use_precomputed_grid=True has no golden")
     planes = input_tensor.float().permute(0, 3, 1, 2)
     places = grid.float().unflatten(-1, (-1, 2))  # [N, H', W', K, 2]
     batch, height, width, count = places.shape[:4]
@@ -162,13 +160,11 @@ ONE = 1 << 16  # rotate's kernels have coordinates in fixed point
 
 
 @golden("ttnn.rotate")
-def rotate(input_tensor, angle, center, fill, expand, interpolation_mode):
+def rotate(input_tensor, angle, center, fill, interpolation_mode):
     """Images [N, H, W, C] turned by `angle` degrees against the clock. Outside of them is `fill`.
 
     center: (x, y) from the image's corner, so the middle of 16 pixels is 8 (ttnn's page says 7.5).
     """
-    if expand:
-        raise GoldenError("ttnn.rotate with expand=True has no golden")
     height, width = input_tensor.shape[1:3]
     cos, sin = (int(f(math.radians(angle)) * ONE) for f in (math.cos, math.sin))
     x0, y0 = (int((at - 0.5) * ONE) for at in center or (width / 2, height / 2))
