@@ -260,7 +260,7 @@ def gate_up_tiles(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe,
         """The fewest tiles, in whole steps; then tiles and bytes of gate, up and down that a chip reads a layer."""
         for tiles in count(ceil_div(least, step) * step, step):
             wide = stored_columns(2 * tiles // matmuls, out_cores, recipe.mlp_in.format, chip)
-            even = matmuls == 1 or 2 * most_even(tiles, cores) >= min(tiles, cores)
+            even = 2 * most_even(tiles, cores) >= min(tiles, cores)
             if even and wide.serves_prefill:
                 break
         read_in, read_out = hidden * matmuls * wide.bank_shard * chip.banks, tiles * down.bank_shard * chip.banks
