@@ -7,7 +7,6 @@ import ttnn
 from ..config import DecoderConfig, Recipe
 from ..errors import UserError
 from ..plans.decode_plan import DecodeLayout
-from ..plans.memory_budget import MemoryBudget, memory_budget
 from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import ParallelPlan
 from ..plans.planner import check_decode, fit_prefill_layers, max_prefill_rows
@@ -40,11 +39,6 @@ class TtModelConfig(ModelTable):
         model_config = cls(config, parallel, recipe, chip, decode, max_seq_len)
         check_decode(model_config, decode)
         return model_config
-
-    @property
-    def memory_budget(self) -> MemoryBudget:
-        """DRAM of a chip without any cache."""
-        return memory_budget(self, self.max_seq_len)
 
     @property
     def max_prefill_rows(self) -> int:

@@ -16,19 +16,15 @@ from .inputs import AnyPrefillInputs, DecodeInputs
 from .linear import TtAllReduce, TtLinear, compute_config
 from .mlp import TtQwenMLP
 from .model_config import TtModelConfig
-from .placement import add_in_place, check_fits, free, memory_config, place
+from .placement import add_in_place, free, memory_config, place
 from .rotary import Rotation, TtRotary
 from .sampler import TtPenalties, TtSampler
 
 
 class TtTransformer:
-    """The model on a row of chips, or on each row of a mesh. The KV caches are separate: a forward takes one a layer.
-
-    UserError, before a weight is read, if the model does not fit the chips' DRAM.
-    """
+    """The model on a row of chips, or on each row of a mesh. KV caches are separate: a forward takes one a layer."""
 
     def __init__(self, mesh_device: ttnn.MeshDevice, build: BuildShard, model_config: TtModelConfig):
-        check_fits(mesh_device, model_config.memory_budget)
         self.mesh_device = mesh_device
         self.model_config = model_config
         self.max_prefill_rows = model_config.max_prefill_rows

@@ -17,6 +17,7 @@ from ..engine.trace import PendingRead, trace_region
 from ..errors import check_integer
 from ..plans.blocks import whole_chunks
 from ..plans.grids import ceil_div
+from ..plans.memory_budget import memory_budget
 from ..plans.parallel_plan import MAX_USERS
 from ..tt.attention import TtKVCache, allocate_caches
 from ..tt.mesh import traces_available
@@ -77,7 +78,7 @@ class QwenForCausalLM:
             revision, cache = vllm_config.model_config.revision, vllm_config.cache_config
             # as the plugin will
             blocks = cache.num_gpu_blocks_override or ceil_div(cls._cache_tokens, cache.block_size) + max_batch_size
-            free = free_dram(mesh_device) - model_config.memory_budget.total
+            free = free_dram(mesh_device) - memory_budget(model_config, max_seq_len).total
             startup.check_cache(model_config, free, blocks, cache.block_size)
         checkpoint = open_checkpoint(hf_config._name_or_path, revision=revision)
         return cls(TtTransformer(mesh_device, packed_weights(checkpoint, model_config), model_config), max_batch_size)
