@@ -7,7 +7,7 @@ A model that ignored such a feature would still produce fluent and wrong text.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
 from ..errors import UserError, is_integer, is_positive, shown, warn_once
 from ..files import FileError, other_format, read_json
@@ -152,7 +152,7 @@ class DecoderConfig:
             raise ConfigError(f"{source}: must hold a JSON object, got {type(fields).__name__}")
         try:
             family = _family_of(fields)
-            given, fields = fields, family.defaults | dict(fields)
+            fields = family.defaults | dict(fields)
             _refuse_what_is_not_computed(fields, family)
             eos = fields.get("eos_token_id")
             ends = eos if isinstance(eos, list) else [eos]
@@ -176,8 +176,9 @@ class DecoderConfig:
             )
         except UserError as error:
             raise ConfigError(f"{source}: {error}") from error
-        for line in _unused(given, family):
-            warn_once(f"{source}: {line}")
+        if fields.get("auto_map"):
+            plain = f"the checkpoint is read as a plain {family.architecture}"
+            warn_once(f"{source}: the model code that auto_map names is not run; {plain}")
         return config
 
 
@@ -239,15 +240,6 @@ def _sliding_layers(fields: Mapping[str, Any], family: _Family) -> str:
         if not is_integer(fields[name]):
             raise ConfigError(f"{name} must be an integer, got {shown(fields[name])}")
     return f"layers {first} to {layers - 1}" if first < layers else ""
-
-
-def _unused(fields: Mapping[str, Any], family: _Family) -> Iterator[str]:
-    """Yield a line for each field that promises something which Hugging Face's model does not compute either."""
-    window = fields.get("sliding_window")
-    if not family.window_is_active and "use_sliding_window" not in fields and window is not None:
-        yield f"sliding_window {shown(window)} is not used, because use_sliding_window is absent"
-    if fields.get("auto_map"):
-        yield f"the model code that auto_map names is not run; the checkpoint is read as a plain {family.architecture}"
 
 
 def _plain_positions(fields: Mapping[str, Any]) -> int:

@@ -17,7 +17,6 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from loguru import logger
 from tqdm import tqdm
 
 from ..config import DecoderConfig
-from ..errors import UserError, shown, warn_once
+from ..errors import UserError, shown
 from ..files import FileError, read_json, write_json, write_whole
 from ..plans.machines import ttnn_version
 from ..plans.model_table import ModelTable
@@ -135,10 +134,7 @@ class CachedCheckpoint:
         self.directory = self.folder = kept
         packed = datetime.fromtimestamp((kept / RECORD).stat().st_mtime)
         logger.warning(f"{model}: its weights are not there; using those packed on {packed:%Y-%m-%d %H:%M}")
-        config = DecoderConfig.from_json(kept / "config.json")
-        self.config = replace(config, tie_word_embeddings=_record(kept)["tie_word_embeddings"])
-        for note in _record(kept).get("notes", ()):
-            warn_once(note)
+        self.config = DecoderConfig.from_json(kept / "config.json")
 
     @cached_property
     def folder(self) -> Path:
@@ -242,9 +238,7 @@ class CachedCheckpoint:
         for file in small:
             write_whole(self.folder / file.name, partial(shutil.copyfile, file))
         names = sorted({*_record(self.folder).get("names", ()), *self._names})
-        tied, notes = self.config.tie_word_embeddings, self._checkpoint.notes
-        record = {"names": names, "packing": _packing(), "tie_word_embeddings": tied, "notes": notes}
-        write_json(self.folder / RECORD, record)
+        write_json(self.folder / RECORD, {"names": names, "packing": _packing()})
 
     @cached_property
     def _checkpoint(self) -> Checkpoint:
@@ -288,7 +282,7 @@ def _digests(files: Sequence[Path], known: Path) -> list[str]:
 
 
 def _record(folder: Path) -> dict:
-    """names, packing, tie_word_embeddings, notes; empty if nothing was kept."""
+    """names, packing; empty if nothing was kept."""
     with suppress(FileError, TypeError, ValueError):
         return dict(read_json(folder / RECORD))
     return {}

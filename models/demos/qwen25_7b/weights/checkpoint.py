@@ -71,7 +71,6 @@ class Checkpoint:
     directory: Path
     config: DecoderConfig
     headers: Mapping[str, TensorHeader] = field(repr=False)
-    notes: tuple[str, ...] = ()  # logged lines: what is read in another way than the files ask for
     _checked: set[str] = field(default_factory=set, repr=False)
 
     @classmethod
@@ -89,15 +88,11 @@ class Checkpoint:
         headers = _read_headers(directory)
         own = _with_own_head(headers, config)
         unread = _check_against_config(headers, own, directory)
-        notes = []
         if own != config:
-            notes.append(f"{LM_HEAD} differs from the embedding and is used, against tie_word_embeddings")
+            warn_once(f"{directory}: {LM_HEAD} differs from the embedding and is used, against tie_word_embeddings")
         if unread:
-            notes.append(f"{_first_of(unread)} not read: no part of a model that generates text")
-        notes = [f"{directory}: {note}" for note in notes]
-        for note in notes:
-            warn_once(note)
-        return cls(directory, own, headers, tuple(notes))
+            warn_once(f"{directory}: {_first_of(unread)} not read: no part of a model that generates text")
+        return cls(directory, own, headers)
 
     def tensor(self, name: str) -> torch.Tensor:
         """Map one tensor into memory; nothing is kept here. The first read checks that its values are numbers."""
