@@ -58,8 +58,7 @@ def _add_options(parser: Parser) -> None:
     several = 'JSON list or JSON lines: strings, or objects with a "prompt"; a replica runs 32 at once'
     one.add_argument("--prompts", type=path, metavar="FILE", help=several)
     one.add_argument("--chat", action="store_true", help="a conversation: type, or pipe lines in; /exit ends it")
-    users = "number of users; the prompts are repeated or cut to this number"
-    group.add_argument("--batch-size", **number(), help=users)
+    group.add_argument("--batch-size", **number(), help="number of users; prompts are repeated or cut to this number")
     group.add_argument("--instruct", action=argparse.BooleanOptionalAction, default=True, help="use the chat template")
 
     option = parser.add_argument_group("answers").add_argument
@@ -70,8 +69,7 @@ def _add_options(parser: Parser) -> None:
         "context, tokens a user (default: what the longest prompt and its answer need, at least 1024; in a chat 4096)"
     )
     option("--max-seq-len", **number(), help=context)
-    out = "write the answers to a new file, a line of JSON for each prompt"
-    option("--out", type=path, metavar="FILE", help=out)
+    option("--out", type=path, metavar="FILE", help="write the answers to a new file, a line of JSON for each prompt")
 
     defaults = "The defaults of a chat are those of generation_config.json."
     option = parser.add_argument_group("sampling", defaults).add_argument
@@ -90,8 +88,7 @@ def _add_options(parser: Parser) -> None:
     group = parser.add_argument_group("model and machine")
     add_machine(group)
     group.add_argument("--tp", **number(), help="chips of a replica of the model (default: all of a row of the mesh)")
-    model = "directory or hub id of a checkpoint (default: the small one of this repository)"
-    group.add_argument("--model", help=model)
+    group.add_argument("--model", help="directory or hub id of a checkpoint (default: this repository's small one)")
     add_recipe(group)
     cache = group.add_mutually_exclusive_group()
     folder = "where packed weights are kept for the next start (default: ~/.cache)"
