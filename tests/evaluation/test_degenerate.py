@@ -1,12 +1,10 @@
 """Degenerate text is found from tt-metal's thresholds on."""
 
-import io
 from types import SimpleNamespace
 
 import pytest
 
 from models.demos.qwen25_7b.demo.answers import answer
-from models.demos.qwen25_7b.demo.chat import Chat
 from models.demos.qwen25_7b.engine.open_model import TextDelta
 from models.demos.qwen25_7b.text.degenerate import degenerate
 
@@ -45,14 +43,3 @@ def test_the_demo_says_which_answer_is_degenerate(capsys):
     )
     answer(model, ["a", "b"], [[1], [2]], None, SimpleNamespace(max_new_tokens=9, stop=(), out=None, speculate=1))
     assert "answers: 1 of 2 degenerate, the first is answer 1: 51% of 36 words" in capsys.readouterr().err
-
-
-def test_a_chat_says_that_its_answer_is_degenerate(tokenizer, capsys, monkeypatch):
-    model = SimpleNamespace(
-        generate=lambda *_, **__: (delta for delta in [TextDelta(0, DOUBLED, 0, "stop")]),
-        tokenizer=tokenizer,
-        stop_ids=(),
-    )
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Hello\n")))
-    Chat(model, None, (), 99, None).run()
-    assert "the answer is degenerate: 51% of 36 words" in capsys.readouterr().err

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Optional, Sequence
 
 from ..cli.command import ctrl_c_calls, is_interrupted
-from ..cli.terminal import complain, say
+from ..cli.terminal import say
 from ..config.sampling import SamplingParams
 from ..engine.open_model import OpenModel
 from ..errors import UserError
-from ..text.degenerate import degenerate
 from ..text.tokenizer import Conversation
 
 PROMPT = "> "
@@ -92,8 +91,6 @@ class Chat:
         text, ids, end = self._answer(prompt)
         conversation.add_answer(text, ids)
         say(f"{end}\n")
-        if found := degenerate(text):
-            complain(f"the answer is degenerate: {found}")
 
     def _answer(self, prompt: Sequence[int]) -> tuple[str, list[int], str]:
         """Show the answer; return its text, its token ids, and a line that says why it was cut."""
