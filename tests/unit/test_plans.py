@@ -24,7 +24,7 @@ from models.demos.qwen25_7b.plans.blocks import (
 )
 from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import MAX_LM_HEAD_SHARD, DecodeLayout, DecodeMatmul, lm_head_shards
-from models.demos.qwen25_7b.plans.grids import TILE, Grid, ceil_div, padded_rows, residual_grid
+from models.demos.qwen25_7b.plans.grids import TILE, Grid, ceil_div, padded_rows
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, max_prefill_rows
 from tests.families import config_of, table_of
@@ -95,7 +95,7 @@ def test_logits_shards_but_the_first_have_topks_width_and_are_as_few_as_fit(voca
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 @pytest.mark.parametrize("tiles", [8, 28, 37, 64, 112, 160, 256])
 def test_the_residuals_cores_have_equal_shards_and_leave_l1_for_the_all_reduce(tiles, tp, grid):
-    cores = residual_grid(tiles, grid, tp)
+    cores = grid.residual(tiles, tp)
     assert tiles % cores.cores == 0 and cores.x <= grid.x and cores.y <= grid.y
     if tp > 1:
         assert cores.cores <= grid.cores // 2
@@ -104,8 +104,8 @@ def test_the_residuals_cores_have_equal_shards_and_leave_l1_for_the_all_reduce(t
 
 
 def test_the_7bs_residual_grids_are_those_seen_right_on_chips():
-    assert residual_grid(112, Grid(8, 8), 1) == residual_grid(112, Grid(8, 7), 1) == Grid(8, 7)
-    assert residual_grid(112, Grid(8, 8), 2) == residual_grid(112, Grid(8, 8), 8) == Grid(7, 4)
+    assert Grid(8, 8).residual(112, 1) == Grid(8, 7).residual(112, 1) == Grid(8, 7)
+    assert Grid(8, 8).residual(112, 2) == Grid(8, 8).residual(112, 8) == Grid(7, 4)
 
 
 def test_padded_rows_are_powers_of_two_tiles():

@@ -16,7 +16,7 @@ from models.demos.qwen25_7b.files import read_json
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import SEMAPHORES, DecodeLayout, DecodeMatmul
-from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div, residual_grid
+from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div
 from models.demos.qwen25_7b.plans.l1 import decode_ops, placed, prefill_ops
 from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget
@@ -90,7 +90,7 @@ def check_decode_matmuls(plans: dict[str, DecodeMatmul], table: ModelTable) -> N
         weight_blocks = 3 * plan.in0_block_w * ceil_div(plan.n_tiles, 12) * TILE_BYTES[plan.weight]
         assert weight_blocks < plan.l1_bytes <= chip.matmul_l1 < chip.l1, name
     assert dims.head_dim // TILE % plans["QKV"].per_core_n == 0, "a core's border cuts a head"
-    residual = residual_grid(dims.hidden_size // TILE, chip.grid, table.parallel.tp).cores
+    residual = chip.grid.residual(dims.hidden_size // TILE, table.parallel.tp).cores
     assert max(plans["O"].out_cores, plans["down"].out_cores) <= residual
     if joined := plans.get("gate + up"):
         assert joined.out_cores == 8 == chip.grid.x and joined.n_tiles == 2 * plans["down"].k_tiles

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Optional
 
-from ..errors import UserError, is_integer, is_positive, shown, warn_once
+from ..errors import UserError, check_integer, is_integer, is_positive, shown, warn_once
 from ..files import FileError, other_format, read_json
 from .rope import Rope, RopeScaling, rope_scaling_of, theta_of
 
@@ -58,6 +58,7 @@ _COUNTS = (
     "max_position_embeddings"
 ).split()
 QUANTIZED = "quantization_config", "quantization", "compression_config"  # the second is MLX's
+MOST = 2**31 - 1  # of a count
 HEAD_WIDTHS = 32, 64, 128  # columns of a head that attention's operations take
 
 
@@ -86,7 +87,7 @@ class DecoderConfig:
 
     def __post_init__(self):
         for name in _COUNTS:
-            _check_count(name, getattr(self, name))
+            check_integer(name, getattr(self, name), 1, MOST)
         if self.hidden_size % 32:
             raise ConfigError(
                 f"hidden_size must be a multiple of 32, got {self.hidden_size}: a chip multiplies tiles of 32 x 32"
@@ -102,7 +103,7 @@ class DecoderConfig:
             if token is not None and not is_integer(token):
                 raise ConfigError(f"bos_token_id and eos_token_id must be token ids, got {shown(token)}")
         if self.head_dim is not None:
-            _check_count("head_dim", self.head_dim)
+            check_integer("head_dim", self.head_dim, 1, MOST)
         else:
             object.__setattr__(self, "head_dim", self.hidden_size // heads)
         if self.head_dim % 2 or self.head_dim > HEAD_WIDTHS[-1] or self.head_norms and self.head_dim not in HEAD_WIDTHS:
@@ -237,8 +238,7 @@ def _sliding_layers(fields: Mapping[str, Any], family: _Family) -> str:
         return ""
     first, layers = fields["max_window_layers"], fields["num_hidden_layers"]
     for name in ("max_window_layers", "num_hidden_layers"):
-        if not is_integer(fields[name]):
-            raise ConfigError(f"{name} must be an integer, got {shown(fields[name])}")
+        check_integer(name, fields[name], 0, MOST)
     return f"layers {first} to {layers - 1}" if first < layers else ""
 
 
@@ -248,15 +248,10 @@ def _plain_positions(fields: Mapping[str, Any]) -> int:
     Qwen2.5-1M models compute longer texts with dual chunk attention. Within a chunk it equals full attention.
     """
     positions = fields["max_position_embeddings"]
-    _check_count("max_position_embeddings", positions)
+    check_integer("max_position_embeddings", positions, 1, MOST)
     chunk = (fields.get("dual_chunk_attention_config") or {}).get("chunk_size", positions)
-    _check_count("dual_chunk_attention_config's chunk_size", chunk)
+    check_integer("dual_chunk_attention_config's chunk_size", chunk, 1, MOST)
     return min(positions, chunk)
-
-
-def _check_count(name: str, value: Any) -> None:
-    if type(value) is not int or not 0 < value < 2**31:  # not isinstance: true is an int, too
-        raise ConfigError(f"{name} must be a positive integer, got {shown(value)}")
 
 
 # Qwen2.5-7B-Instruct's config.json. The base model's differs in its end token (151643) and in

@@ -80,8 +80,6 @@ def rope_scaling_of(fields: Mapping[str, Any]) -> Optional[RopeScaling]:
     scaling = scaling_of(fields)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     plain = kind == "default" or (kind == "linear" and scaling.get("factor") == 1)
-    if scaling.get("type") not in (None, kind):
-        raise UserError(f"rope_type is {shown(kind)} and type {shown(scaling['type'])}: remove type")
     if not (plain or isinstance(kind, str) and kind in NEEDED):
         raise UserError(
             f"rope_type must be 'default', 'yarn' or 'llama3', got {shown(kind)}: no other scaling is computed here"

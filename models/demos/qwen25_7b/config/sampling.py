@@ -10,7 +10,7 @@ CANDIDATES = 32  # tokens that the chips sample from: the most likely ones, a ti
 COLDEST = 1e-3  # the lowest temperature above 0
 # Bounds of penalties: a logit that one of these changes stays a finite float32.
 SMALLEST_FACTOR, LARGEST_PENALTY = 1e-30, 1e30
-_PENALTIES = "repetition_penalty", "presence_penalty", "frequency_penalty"
+_LEAST = dict(repetition_penalty=SMALLEST_FACTOR, presence_penalty=-LARGEST_PENALTY, frequency_penalty=-LARGEST_PENALTY)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SamplingParams:
     frequency_penalty: float = 0.0
 
     def __post_init__(self):
-        for name in ("temperature", "top_p", *_PENALTIES):
+        for name in ("temperature", "top_p", *_LEAST):
             check_number(name, getattr(self, name))
         if self.temperature != 0 and self.temperature < COLDEST:
             raise UserError(f"temperature must be 0 (greedy) or {COLDEST} or more, got {self.temperature}")
@@ -43,16 +43,9 @@ class SamplingParams:
             raise UserError(f"top_p must be above 0 and at most 1, got {self.top_p}")
         if self.seed is not None:
             check_integer("seed", self.seed, 0, SEEDS - 1)
-        if not SMALLEST_FACTOR <= self.repetition_penalty <= LARGEST_PENALTY:
-            raise UserError(
-                f"repetition_penalty must be {SMALLEST_FACTOR} to {LARGEST_PENALTY} (1: none), "
-                f"got {self.repetition_penalty}"
-            )
-        for name in ("presence_penalty", "frequency_penalty"):
-            if abs(getattr(self, name)) > LARGEST_PENALTY:
-                raise UserError(
-                    f"{name} must be -{LARGEST_PENALTY} to {LARGEST_PENALTY} (0: none), got {getattr(self, name)}"
-                )
+        for name, least in _LEAST.items():
+            if not least <= getattr(self, name) <= LARGEST_PENALTY:
+                raise UserError(f"{name} must be {least} to {LARGEST_PENALTY}, got {getattr(self, name)}")
 
     @property
     def penalized(self) -> bool:

@@ -8,17 +8,7 @@ import ttnn
 from ..config.sampling import CANDIDATES, GREEDY, SamplingParams
 from ..plans.blocks import INACTIVE, attention_table, attention_tables
 from ..plans.parallel_plan import MAX_USERS
-from ..tt.inputs import (
-    FLOAT32,
-    INT32,
-    UINT32,
-    UNIFORMS,
-    DecodeInputs,
-    GroupedInputs,
-    SamplingControls,
-    VerifyInputs,
-    token_row,
-)
+from ..tt.inputs import FLOAT32, INT32, UINT32, DecodeInputs, GroupedInputs, SamplingControls, VerifyInputs, token_row
 from ..tt.placement import host_tensor, replicate
 from ..tt.transformer import TtTransformer
 from .sampling import NextToken, SamplingMode, TokenCounts, TokenTables, gumbel, uniform
@@ -146,9 +136,10 @@ class DeviceInputs:
         ranked = [t for t in next_tokens if not (t.params.full or t.params.greedy)]
         if full or ranked:
             noise = torch.zeros(MAX_USERS, CANDIDATES)
-            for tokens, columns, numbers in ((full, UNIFORMS, uniform), (ranked, CANDIDATES, gumbel)):
+            for tokens, random in ((full, uniform), (ranked, gumbel)):
                 slots, keys, positions = ([getattr(t, name) for t in tokens] for name in ("slot", "key", "position"))
-                noise[slots, :columns] = numbers(keys, positions, columns)
+                numbers = random(keys, positions)
+                noise[slots, : numbers.shape[1]] = numbers
             self.write_noise(noise)
         return SamplingMode.of(params)
 

@@ -143,7 +143,6 @@ def open_model(
     check_host_memory(
         selected, checkpoint.config, split, recipe, replicas=replicas, users=users, max_seq_len=max_seq_len
     )
-    below = describe_backend(selected)
 
     from .generator import Generator
     from .replica import load_replicas
@@ -156,4 +155,4 @@ def open_model(
         )
         generator = Generator(replicas, on_host=on_host)
         resources.callback(generator.close)
-        return OpenModel(checkpoint, tokenizer, generator, below, resources.pop_all())
+        return OpenModel(checkpoint, tokenizer, generator, describe_backend(selected), resources.pop_all())

@@ -15,7 +15,7 @@ import torch
 
 from ..config.sampling import CANDIDATES, SEEDS, SamplingParams
 from ..plans.parallel_plan import MAX_USERS
-from ..tt.inputs import MOST_COUNTED, NEVER, penalty_factors
+from ..tt.inputs import MOST_COUNTED, NEVER, UNIFORMS, penalty_factors
 
 # SplitMix64 (Steele, Lea and Flood, 2014): a step of the counter, and the mixing of its bits
 _STEP, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -45,7 +45,7 @@ def stream_key(seed: Optional[int]) -> int:
     return SEEDS + secrets.randbelow((1 << 64) - SEEDS) if seed is None else seed
 
 
-def gumbel(keys: Sequence[int], positions: Sequence[int], count: int) -> torch.Tensor:
+def gumbel(keys: Sequence[int], positions: Sequence[int], count: int = CANDIDATES) -> torch.Tensor:
     """Return Gumbel noise [sequences, count] float32 for the `count` largest logits, largest first.
 
     keys: each sequence's stream_key. positions: of the token to sample, 0 being a sequence's first.
@@ -55,7 +55,7 @@ def gumbel(keys: Sequence[int], positions: Sequence[int], count: int) -> torch.T
     return torch.from_numpy((-np.log(-np.log(uniform))).astype(np.float32))
 
 
-def uniform(keys: Sequence[int], positions: Sequence[int], count: int) -> torch.Tensor:
+def uniform(keys: Sequence[int], positions: Sequence[int], count: int = UNIFORMS) -> torch.Tensor:
     """Return numbers [sequences, count] float32 above 0 and below 1, for TtFullSampler. Arguments: as gumbel's."""
     numbers = ((_bits(keys, positions, count) >> np.uint64(41)) + 0.5) * 2.0**-23  # float32 has them exactly
     return torch.from_numpy(numbers.astype(np.float32))

@@ -9,18 +9,7 @@ from ..errors import UserError
 from .all_reduce_plan import AllReducePlan, Topology
 from .blocks import decode_k_chunk
 from .chip import Chip
-from .grids import (
-    TILE,
-    TILE_BYTES,
-    Grid,
-    Shards,
-    ceil_div,
-    divisors,
-    height_sharded,
-    most_even,
-    residual_grid,
-    width_sharded,
-)
+from .grids import TILE, TILE_BYTES, Grid, Shards, ceil_div, divisors, height_sharded, most_even, width_sharded
 from .parallel_plan import ParallelPlan
 
 RESULT_BESIDE_MATMULS = 131_072  # bytes of a core that chip.BESIDE_MATMULS has for a matmul's result
@@ -61,7 +50,7 @@ class DecodeLayout:
         """
         grid = chip.grid
         slots = min_slots if min_slots <= grid.x else min(ceil_div(min_slots, grid.x) * grid.x, TILE)
-        residual = residual_grid(config.hidden_size // TILE, grid, parallel.tp)
+        residual = grid.residual(config.hidden_size // TILE, parallel.tp)
         all_reduce = AllReducePlan.make(parallel.tp, topology, config.hidden_size, partial_sums, links)
         return cls(slots, chip, residual, config.hidden_size, all_reduce)
 
@@ -253,7 +242,7 @@ def gate_up_tiles(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe,
     are read as 2 x 84 tiles. One weight of 2 x 76 tiles is read as 156.
     """
     hidden, least, cores = config.hidden_size // TILE, parallel.mlp // TILE, chip.matmul_cores
-    residual = residual_grid(hidden, chip.grid, parallel.tp).cores
+    residual = chip.grid.residual(hidden, parallel.tp).cores
     down = stored_columns(hidden, residual, recipe.mlp_out.format, chip)
 
     def fewest(matmuls: int, step: int, out_cores: int) -> tuple[int, int, int]:

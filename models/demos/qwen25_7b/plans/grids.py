@@ -22,6 +22,20 @@ class Grid:
     def cores(self) -> int:
         return self.x * self.y
 
+    def residual(self, hidden_tiles: int, tp: int) -> "Grid":
+        """The cores that hold the residual stream in decode, an equal number of its tiles each.
+
+        One chip: the most whole rows of cores that divide the tiles. The projections' results lie row by row, which is
+        ttnn's order. They land on the residual's cores, so the residual add moves nothing (7B: 8x7 cores of 2 tiles).
+        Several chips: at most half the grid. The all-reduce needs free cores beside the residual, and it lays its
+        result onto the residual's cores itself (7B: 7x4 cores of 4 tiles).
+        """
+        if tp == 1:
+            choices = [Grid(x, 1) for x in range(1, self.x)] + [Grid(self.x, y) for y in range(1, self.y + 1)]
+        else:
+            choices = [Grid(x, y) for x in range(1, self.x + 1) for y in range(1, self.y // 2 + 1)]
+        return max((g for g in choices if hidden_tiles % g.cores == 0), key=lambda g: (g.cores, g.x))
+
 
 @dataclass(frozen=True)
 class Shards:
@@ -47,21 +61,6 @@ def height_sharded(width: int, grid: Grid, cores: int) -> Shards:
 def block_sharded(rows: int, width: int, grid: Grid) -> Shards:
     """[1, 1, rows, width]: rows over the grid's rows, columns over its columns."""
     return Shards("BLOCK_SHARDED", grid, grid.cores, (rows // grid.y, width // grid.x))
-
-
-def residual_grid(hidden_tiles: int, grid: Grid, tp: int) -> Grid:
-    """The cores that hold the residual stream in decode, an equal number of its tiles each.
-
-    One chip: the most whole rows of cores that divide the tiles. The projections' results lie row by row, which is
-    ttnn's order. They land on the residual's cores, so the residual add moves nothing (7B: 8x7 cores of 2 tiles).
-    Several chips: at most half the grid. The all-reduce needs free cores beside the residual, and it lays its result
-    onto the residual's cores itself (7B: 7x4 cores of 4 tiles).
-    """
-    if tp == 1:
-        choices = [Grid(x, 1) for x in range(1, grid.x)] + [Grid(grid.x, y) for y in range(1, grid.y + 1)]
-    else:
-        choices = [Grid(x, y) for x in range(1, grid.x + 1) for y in range(1, grid.y // 2 + 1)]
-    return max((g for g in choices if hidden_tiles % g.cores == 0), key=lambda g: (g.cores, g.x))
 
 
 def ceil_div(a: int, b: int) -> int:

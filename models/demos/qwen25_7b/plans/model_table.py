@@ -14,7 +14,7 @@ from ..config import DecoderConfig, Group, Recipe
 from . import transforms
 from .chip import Chip
 from .decode_plan import HALF_CORES, DecodeMatmul, gate_up_tiles, lm_head_shards
-from .grids import TILE, TILE_BYTES, ceil_div, most_even, residual_grid
+from .grids import TILE, TILE_BYTES, ceil_div, most_even
 from .parallel_plan import ParallelPlan
 from .slices import HeadNorm, WeightShard, WeightSlice, WholeTensor
 
@@ -209,7 +209,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
     prefix, rope = f"model.layers.{i}.", config.centering_rope(i)
     of_model = prefix, config, parallel
     hidden, cores = config.hidden_size, chip.matmul_cores
-    residual = residual_grid(hidden // TILE, chip.grid, parallel.tp).cores
+    residual = chip.grid.residual(hidden // TILE, parallel.tp).cores
     tiles, joined = gate_up_tiles(config, parallel, recipe, chip)
 
     def mlp(group: Group, in_cores: int, out_cores: int, *names: str) -> LinearSpec:

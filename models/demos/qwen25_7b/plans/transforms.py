@@ -18,11 +18,7 @@ Block = TensorRange | Constant
 
 
 def qkv_slices(
-    kind: Literal["weight", "bias"],
-    layer: str,
-    config: DecoderConfig,
-    parallel: ParallelPlan,
-    rope: Optional[Rope] = None,
+    kind: Literal["weight", "bias"], layer: str, config: DecoderConfig, parallel: ParallelPlan, rope: Optional[Rope]
 ) -> Slices:
     """A chip's [queries | keys | values], q and k in rotary pairs.
 

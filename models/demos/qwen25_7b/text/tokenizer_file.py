@@ -7,6 +7,7 @@ tokenizer_config.json has the special tokens, the chat template, and which token
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
@@ -49,19 +50,14 @@ def load_tokenizer(directory: Path) -> Any:
 
 
 def replaced_rules(directory: Path, hf: Any) -> Optional[str]:
-    """A line for a checkpoint whose rules the installed transformers would replace; None where it would keep them.
-
-    hf: the checkpoint's, of load_tokenizer.
-    """
+    """A line where the installed transformers would replace the rules of hf, which load_tokenizer gave; else None."""
     file = "tokenizer.json" if (directory / "tokenizer.json").exists() else "tokenizer.model"
-    try:
+    with suppress(Exception):  # that class cannot be loaded
         theirs = _of_class(directory, _fields(directory))
-        same = all(theirs.tokenize(text) == hf.tokenize(text) for text in PROBES)
-    except Exception:  # that class cannot be loaded
-        return None
-    name = type(theirs).__name__
-    line = f"{directory}: {file}'s rules are used; {name} of transformers would divide text in another way"
-    return None if same else line
+        if any(theirs.tokenize(text) != hf.tokenize(text) for text in PROBES):
+            name = type(theirs).__name__
+            return f"{directory}: {file}'s rules are used; {name} of transformers would divide text in another way"
+    return None
 
 
 def _of_5() -> bool:

@@ -22,7 +22,7 @@ from ..plans.parallel_plan import MAX_USERS
 from ..tt.attention import TtKVCache, allocate_caches
 from ..tt.mesh import traces_available
 from ..tt.model_config import TtModelConfig
-from ..tt.placement import free_dram
+from ..tt.placement import check_fits, free_dram
 from ..tt.transformer import TtTransformer
 from ..weights.cache import open_checkpoint, packed_weights
 from . import startup
@@ -78,8 +78,9 @@ class QwenForCausalLM:
             revision, cache = vllm_config.model_config.revision, vllm_config.cache_config
             # as the plugin will
             blocks = cache.num_gpu_blocks_override or ceil_div(cls._cache_tokens, cache.block_size) + max_batch_size
-            free = free_dram(mesh_device) - memory_budget(model_config, max_seq_len).total
-            startup.check_cache(model_config, free, blocks, cache.block_size)
+            budget = memory_budget(model_config, max_seq_len)
+            check_fits(mesh_device, budget)
+            startup.check_cache(model_config, free_dram(mesh_device) - budget.total, blocks, cache.block_size)
         checkpoint = open_checkpoint(hf_config._name_or_path, revision=revision)
         return cls(TtTransformer(mesh_device, packed_weights(checkpoint, model_config), model_config), max_batch_size)
 
