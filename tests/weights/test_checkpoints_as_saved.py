@@ -55,7 +55,7 @@ READ = {
     "YaRN, mscale": (CONFIG, dict(rope_scaling=YARN | dict(mscale=0.7, mscale_all_dim=0.3)), "", None),
     "YaRN, one mscale": (CONFIG, dict(rope_scaling=YARN | dict(mscale=0.7)), "", None),
     "YaRN of 5": (
-        CONFIG, rope_parameters(rope_theta=5e5, truncate=False, **YARN), "",
+        CONFIG, rope_parameters(rope_theta=5e5, truncate=False, attn_factor=None, **YARN), "",
         dict(rope_theta=5e5, rope_scaling=YARN | dict(truncate=False)),
     ),
     "theta in rope_parameters": (
