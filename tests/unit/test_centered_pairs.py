@@ -2,7 +2,7 @@
 
 The other outlier pairs are scaled down to OUTLIER_NORM. An 8-bit cache then keeps their neighbors (tests/pcc).
 
-tests/unit/test_transforms.py shows that attention does not change. tests/pcc/test_centered_keys.py shows what it gains.
+tests/pcc/test_attention.py shows that attention does not change, tests/pcc/test_centered_keys.py what it gains.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ import torch
 from golden_mesh.rounding import round_to
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply_rotary_pos_emb
 
-from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig
+from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.plans.rotary_pairs import (
     MOST_LEFT,
     OUTLIER_NORM,
@@ -22,10 +22,8 @@ from models.demos.qwen25_7b.plans.rotary_pairs import (
     to_interleaved,
 )
 from models.demos.qwen25_7b.plans.slices import HeadNorm
-from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.reference.hf import hf_config
 from models.demos.qwen25_7b.tt.rotary import centered_rows
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests import families
 
 YARN = replace(QWEN25_7B, rope_scaling=families.YARN)
@@ -46,31 +44,6 @@ def pairs(elements: torch.Tensor) -> list[int]:
     first, second = elements.view(2, -1)
     assert first.equal(second)
     return first.nonzero().flatten().tolist()
-
-
-def biases() -> dict[str, tuple[torch.Tensor, DecoderConfig]]:
-    """K's bias [KV heads * head_dim] of the layers with outliers, and the config."""
-    checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
-    slim = replace(QWEN25_7B, hidden_size=64, num_hidden_layers=1, vocab_size=64,
-                   intermediate_size=32, bos_token_id=None, eos_token_ids=())  # fmt: skip
-    of_small = {
-        f"small layer {i}": (checkpoint.tensor(f"model.layers.{i}.self_attn.k_proj.bias"), checkpoint.config)
-        for i in checkpoint.config.centered_layers
-    }
-    return of_small | {"7B": (random_weights(slim)["model.layers.0.self_attn.k_proj.bias"], slim)}
-
-
-BIASES = biases()
-
-
-@pytest.mark.parametrize("name", BIASES)
-def test_all_outliers_of_the_small_checkpoint_and_of_the_7bs_slow_pairs_are_centered(name):
-    bias, config = BIASES[name]
-    rope = config.centering_rope(0)
-    for head in bias.view(-1, config.head_dim):
-        outliers = head.float().view(2, -1).norm(dim=0) > OUTLIER_NORM
-        assert pairs(centered_pairs(head, rope)) == outliers.nonzero().flatten().tolist() != []
-        assert (key_divisors(head, rope) == 1).all(), "and no pair has to be scaled"
 
 
 @pytest.mark.parametrize("config", [QWEN25_7B, YARN, LONG], ids=["32k", "YaRN", "131k"])
