@@ -84,6 +84,7 @@ JOBS = {
         "tests/pcc/test_decode_widths.py",
         "--mesh P150x8 --queues 2 --size tiny -m galaxy tests/splits/test_replicas.py",
         "--mesh P300 --size tiny tests/perf/test_l1.py tests/splits/test_larger_sizes.py "
+        "tests/splits/test_fits.py::test_the_budget_is_what_layers_take "
         "tests/pcc/test_decoder_layer.py::test_prefill_of_a_prompt",
     ),
     # Text from each of four replicas, the 7B's DRAM and the modeled step.

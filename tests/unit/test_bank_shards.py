@@ -38,20 +38,3 @@ def test_a_banks_shard_is_what_the_library_takes_it_for(model):
                     assert not (row.prefill_copy and row in layer.gate_up), "zero columns cost less than a copy"
                     planned += 1
     assert planned
-
-
-@pytest.mark.parametrize("machine, tiles, copies, of_dram", [
-    ("N150", 592, [], 0), ("N300", 296, [], 0), ("T3K", 76, [], 0), ("P150", 592, [], 0),
-    ("P100", 600, ["QKV"], 0.0164), ("P300", 300, ["QKV"], 0.0072),
-    ("P150x4", 152, ["QKV"], 0.0036), ("P150x8", 74, ["QKV"], 0.0024),
-])  # fmt: skip
-def test_what_it_costs_the_7b(machine, tiles, copies, of_dram):
-    """tiles: of the MLP on a chip, of 592 in all. of_dram: the copies' part of it."""
-    kind = MACHINES[machine]
-    table = table_of(QWEN25_7B, kind.row, chip=kind.chip)
-    layer = table.layer(0)
-    assert layer.down.weight.shape[0] // 32 == tiles
-    assert [row.name for row in layer.linears if row.prefill_copy] == copies
-    assert sum(times * row.copy_bytes for row, times in table.step) / kind.chip.dram_bytes == pytest.approx(
-        of_dram, abs=5e-5
-    )
