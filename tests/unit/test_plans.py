@@ -12,19 +12,16 @@ from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
-    NO_BLOCK,
-    attention_table,
     blocks_for,
     chunked_table_width,
     decode_k_chunk,
     equal_shares,
-    fill_table,
     table_width,
     whole_chunks,
 )
 from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import MAX_LM_HEAD_SHARD, DecodeLayout, DecodeMatmul, lm_head_shards
-from models.demos.qwen25_7b.plans.grids import TILE, Grid, ceil_div, padded_rows
+from models.demos.qwen25_7b.plans.grids import TILE, Grid, ceil_div
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, max_prefill_rows
 from tests.families import config_of, table_of
@@ -108,12 +105,6 @@ def test_the_7bs_residual_grids_are_those_seen_right_on_chips():
     assert Grid(8, 8).residual(112, 2) == Grid(8, 8).residual(112, 8) == Grid(7, 4)
 
 
-def test_padded_rows_are_powers_of_two_tiles():
-    for tokens in range(1, 1025):
-        rows = padded_rows(tokens)
-        assert tokens <= rows < 2 * tokens + TILE and rows % TILE == 0 and rows & (rows - 1) == 0
-
-
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
 @pytest.mark.parametrize("users", range(1, MAX_USERS + 1))
@@ -149,11 +140,6 @@ def test_every_sequence_has_blocks_for_its_context(sequences, max_seq_len, block
     shares = equal_shares(blocks, sequences)
     assert len({b for share in shares for b in share}) == sum(map(len, shares)), "a block has two owners"
     assert all(len(share) * block >= max_seq_len for share in shares) and width * block >= max_seq_len
-
-
-def test_page_tables_have_blocks_to_read_and_minus_one_where_nothing_is_written():
-    assert attention_table([7, 3], 8).tolist() == [7, 3, 0, 0, 0, 0, 0, 0]
-    assert fill_table([NO_BLOCK, 3], 4).tolist() == [NO_BLOCK, 3, NO_BLOCK, NO_BLOCK]
 
 
 def test_a_block_spans_the_shards_of_two_cores():

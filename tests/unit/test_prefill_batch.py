@@ -202,25 +202,6 @@ def test_far_from_the_beginning_a_prompt_has_few_chunks_of_keys(cached, more, bl
             assert chunks_of_keys <= MAX_K_CHUNKS or each == LARGEST[tp]
 
 
-def test_a_prefix_written_in_the_same_call_is_read_by_a_later_batch():
-    """vLLM gives a prompt the blocks of the prompt before it."""
-    first = Prompt(0, [1] * 104, 0, [0, 1, 2, 3])
-    others = [Prompt(i, [1] * 104, 64, [0, 1, 2 * i + 2, 2 * i + 3]) for i in range(1, 16)]
-    alone, rest = pack_prompts([first, *others], LARGEST[8], 32)
-    assert (alone.rows, rest.rows, rest.sequences) == (128, 1024, 16)
-
-
-def test_a_batch_comes_after_the_batches_that_write_what_it_reads():
-    """Prompts 0 and 2 have one start, but prompt 1 writes the blocks that prompt 2 reads."""
-    first = Prompt(0, [1] * 1000, 960, range(32))
-    writer = Prompt(1, [2] * 1000, 0, range(32, 64))
-    reader = Prompt(2, [2] * 1000, 960, [*range(32, 62), 64, 65])
-    slots = [
-        [chunk.prompt.slot for chunk in batch.chunks] for batch in pack_prompts([first, writer, reader], LARGEST[2], 32)
-    ]
-    assert slots == [[0], [1], [1], [2]]
-
-
 def test_batches_keep_the_order_of_their_first_prompts():
     sizes = [(500, 0), (104, 64), (480, 0), (104, 64), (300, 0)]
     batches = pack_prompts(prompts_of(*sizes), LARGEST[2], 32)
