@@ -72,12 +72,6 @@ def test_a_checkpoint_without_the_file_is_greedy(tmp_path):
     assert default_sampling(read_generation_config(tmp_path)) == SamplingParams(top_k=50)
 
 
-def test_unsupported_fields_are_named(tmp_path):
-    fields = dict(min_p=0.1, typical_p=1.0, no_repeat_ngram_size=3, num_beams=1)
-    config = read(tmp_path, do_sample=True, **fields)
-    assert unsupported_fields(config) == ["min_p", "no_repeat_ngram_size"]
-
-
 @pytest.mark.parametrize("name, value", [("temperature", "hot"), ("top_p", 0)])
 def test_an_invalid_value_is_named(tmp_path, name, value):
     with pytest.raises(UserError, match=f"generation_config.json.*{name}.*{value}"):
