@@ -127,6 +127,8 @@ perf model --backend paper | paper
 perf model --position 32768 | 32768
 perf model --links 0 | --links must be 1 to 4
 perf model --measured report.json --prefill 32 | leave out --prefill
+perf model --measured absent.json | absent.json: No such file
+perf models --config absent.json | absent.json: No such file
 perf l1 --prefill 7 | --prefill must be 32 to 16384 rows, got 7
 perf l1 --cached-prefix | --cached-prefix needs --prefill
 demo --cache ~nobody-of-this-name/x | ~nobody-of-this-name/x
@@ -148,29 +150,6 @@ bringup TINY --out /proc/x | /proc/x
 quantize --calibration long.txt --model SMALL --out damaged | settings.json: not JSON
 quantize --calibration long.txt --model SMALL --out other-settings | another ; formats
 """
-# Every option that names a file, with a name that no file can have.
-NO_FILE = """
-demo --prompts
-demo --prompt-file
-demo --recipe
-demo --model
-demo --cache
-demo --out
-eval --text
-eval --quantized
-eval --out
-tasks --questions
-quantize --model SMALL --out new --calibration
-quantize --calibration long.txt --model SMALL --out
-bringup TINY --out
-bringup TINY --out new --reference
-bringup TINY --out new --questions
-bringup TINY --out new --model
-perf models --config
-perf model --measured
-"""
-LONG = 300 * "n"
-OPTIONS += "".join(f"{door} {LONG}{'.json' * door.endswith('--recipe')} | nnn\n" for door in NO_FILE.split("\n")[1:-1])
 # JSON files of recipes: content, words of the line
 RECIPES = (
     ("{", "not JSON"),
