@@ -1,4 +1,4 @@
-"""Draft tokens: proposals, slots and acceptance."""
+"""Draft tokens: proposals and slots. tests/splits/test_speculation.py judges which are accepted."""
 
 import pytest
 from hypothesis import given
@@ -31,23 +31,6 @@ def test_drafts_follow_the_last_occurrence_of_the_longest_ngram(tokens, step, co
     proposer = NgramProposer()
     for end in range(1, len(tokens) + 1, step):
         assert proposer.propose(tokens[:end], count) == searched(tokens[:end], count)
-
-
-@pytest.mark.parametrize(
-    "draft_tokens, sampled, kept",
-    [
-        ([], [5], [5]),
-        ([5, 6, 7], [5, 6, 7, 8], [5, 6, 7, 8]),
-        ([5, 6, 7], [5, 9, 7, 8], [5, 9]),  # the tokens after a rejected 6 are dropped, though 7 was drafted
-        ([5, 6, 7], [4, 6, 7, 8], [4]),
-    ],
-)
-def test_tokens_are_kept_up_to_the_first_rejected_draft_token(draft_tokens, sampled, kept):
-    slots = (3, 10, 1, 7)[: len(sampled)]
-    by_slot = [-1] * 32
-    for slot, token in zip(slots, sampled):
-        by_slot[slot] = token
-    assert Draft(None, slots, (0, *draft_tokens)).accept(by_slot) == kept
 
 
 def drafts(sequences, **options) -> list[Draft]:
