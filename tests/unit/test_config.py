@@ -47,12 +47,6 @@ def test_the_published_7b_config_is_the_constant():
     assert QWEN25_7B.head_dim == 128
 
 
-def test_head_dim_is_the_explicit_one_or_an_even_share_of_hidden():
-    assert DecoderConfig.from_dict({**INSTRUCT, "head_dim": 64}).head_dim == 64
-    assert DecoderConfig.from_dict({**INSTRUCT, "head_dim": None}).head_dim == 128
-    assert DecoderConfig.from_dict({**INSTRUCT, "hidden_size": 896}).head_dim == 32
-
-
 def test_several_end_tokens_are_kept():
     config = DecoderConfig.from_dict({**INSTRUCT, "eos_token_id": [151645, 151643]})
     assert config.eos_token_ids == (151645, 151643)

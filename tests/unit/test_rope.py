@@ -56,8 +56,3 @@ def test_angles_at_the_end_of_a_long_context_are_as_exact_as_bfloat16():
     angles = torch.outer(positions.double(), frequencies.double()).repeat_interleave(2, dim=-1)
     for table, function in zip(rotary_tables(config, 131072), (torch.cos, torch.sin)):
         assert (table[0, 0, positions] - function(angles)).abs().max() < 2e-3
-
-
-def test_the_context_is_yarns():
-    assert config_of(None).context == 32768
-    assert config_of(CARD).context == 131072
