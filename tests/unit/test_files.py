@@ -6,15 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from models.demos.qwen25_7b.files import (
-    FileError,
-    check_directory,
-    check_output,
-    read_json,
-    read_json_lines,
-    read_text,
-    write_whole,
-)
+from models.demos.qwen25_7b.files import FileError, check_output, read_json, read_json_lines, read_text, write_whole
 
 UNREADABLE = {
     "absent": ("file", lambda path: None, "No such file"),
@@ -47,12 +39,6 @@ def test_a_file_that_is_not_json_is_one_line(tmp_path, content, reason):
         read_json(tmp_path / "file")
     with pytest.raises(FileError, match=f"lines, line 2: .*{reason}"):
         read_json_lines(f"1\n{content or '?'}", "lines")
-
-
-def test_asking_for_an_output_leaves_nothing_behind(tmp_path):
-    check_output("--out", tmp_path / "new/deep/result.json")
-    check_directory("--out", tmp_path / "other/deep")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
