@@ -89,18 +89,13 @@ def transpose(input_tensor, dim1, dim2):
     return result if last.isdisjoint((dim1, dim2)) else through_dest(result)
 
 
-@golden("ttnn.repeat")
-def repeat(input_tensor, repeat_dims):
-    dims = tuple(repeat_dims)
-    return input_tensor.repeat((1,) * (input_tensor.dim() - len(dims)) + dims)
-
-
 _ROWS = {
     "ttnn.chunk": lambda input_tensor, chunks, dim: tuple(x.clone() for x in input_tensor.chunk(chunks, dim)),
     "ttnn.expand": lambda input_tensor, output_shape: input_tensor.expand(tuple(output_shape)).contiguous(),
     "ttnn.experimental.broadcast_to": lambda input, output_shape: input.expand(tuple(output_shape)).contiguous(),
     # [1, 1, H * W, C] -> [1, 1, C, H * W]
     "ttnn.experimental.convert_to_chw ttnn.experimental.transpose_rm": lambda input: input.mT.contiguous(),
+    "ttnn.repeat": lambda input_tensor, repeat_dims: input_tensor.tile(tuple(repeat_dims)),
     # without a dim the tensor is one row
     "ttnn.roll": lambda input_tensor, shifts, dim: torch.roll(input_tensor, shifts, dim),
     "ttnn.split": lambda input_tensor, split_size, dim=0: tuple(x.clone() for x in input_tensor.split(split_size, dim)),

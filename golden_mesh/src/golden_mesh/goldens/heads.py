@@ -123,6 +123,10 @@ _ROWS = {
     "ttnn.transformer.concatenate_heads": lambda input_tensor: input_tensor.transpose(1, 2).flatten(2),
     # [heads, S, S, dim] -> [1, S, S, heads * dim]
     "ttnn.experimental.nlp_concat_heads_boltz": lambda input_tensor: input_tensor.permute(1, 2, 0, 3).flatten(2)[None],
+    # [B, 1, S, (heads + 2) * 64] -> q [B, heads, S, 64], k and v [B, 1, S, 64]
+    "ttnn.experimental.nlp_create_qkv_heads_falcon7b": lambda input: nlp_create_qkv_heads(
+        input, num_heads=input.shape[-1] // FALCON_DIM - 2, num_kv_heads=1, transpose_k_heads=False
+    ),
     # [B, 1, S, 3 * 12 * dim] -> q, k and v [B, 12, S, dim]
     "ttnn.experimental.nlp_create_qkv_heads_vit": lambda input: nlp_create_qkv_heads(
         input, num_heads=VIT_HEADS, transpose_k_heads=False
@@ -137,13 +141,6 @@ _ROWS = {
     ),
 }
 golden_table(_ROWS)
-
-
-@golden("ttnn.experimental.nlp_create_qkv_heads_falcon7b")
-def nlp_create_qkv_heads_falcon7b(input):
-    """[B, 1, S, (heads + 2) * 64] -> q [B, heads, S, 64], k and v [B, 1, S, 64]."""
-    heads = input.shape[-1] // FALCON_DIM - 2
-    return nlp_create_qkv_heads(input, num_heads=heads, num_kv_heads=1, transpose_k_heads=False)
 
 
 @golden("ttnn.experimental.rotate_half")

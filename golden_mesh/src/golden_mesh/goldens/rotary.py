@@ -17,12 +17,6 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.registry import golden
 
 
-def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, matrix: torch.Tensor, kernel: Kernel) -> torch.Tensor:
-    # Each column of the matrix has one entry, 1 or -1: the product has no sum.
-    swapped = (engine.source_b(x, kernel).unflatten(-1, (-1, 32)) @ matrix).flatten(-2)
-    return _sum_of_products(x, cos, engine.to_bfloat16_(swapped), sin, kernel)
-
-
 def _sum_of_products(x, cos, swapped, sin, kernel: Kernel) -> torch.Tensor:
     """x * cos + swapped * sin"""
     products = (multiply(a, b, kernel, engine.BFLOAT16) for a, b in ((x, cos), (swapped, sin)))
@@ -42,7 +36,10 @@ def rotary_embedding_llama(input_tensor, cos_cache, sin_cache, trans_mat, is_dec
     """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [B, heads, S, dim], cos [1, 1, >= S, dim]."""
     rows = 1 if is_decode_mode else input_tensor.shape[-2]
     cos, sin = cos_cache[:, :, :rows], sin_cache[:, :, :rows]
-    return _turn(input_tensor, cos, sin, _matrix(trans_mat), Kernel.of(compute_kernel_config, "HiFi4"))
+    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    # Each column of the matrix has one entry, 1 or -1: the product has no sum.
+    swapped = (engine.source_b(input_tensor, kernel).unflatten(-1, (-1, 32)) @ _matrix(trans_mat)).flatten(-2)
+    return _sum_of_products(input_tensor, cos, engine.to_bfloat16_(swapped), sin, kernel)
 
 
 @golden("ttnn.experimental.rotary_embedding_llama_fused_qk", stacks="q_input_tensor k_input_tensor")
@@ -50,12 +47,10 @@ def rotary_embedding_llama_fused_qk(
     q_input_tensor, k_input_tensor, cos_cache, sin_cache, trans_mat, compute_kernel_config
 ):
     """q [1, B, heads, dim], k [1, B, kv heads, dim], cos [1, 2B, 1, dim]: of q's cores, then of k's."""
-    users = q_input_tensor.shape[-3]
-    cos, sin, matrix = cos_cache[:, :, :1], sin_cache[:, :, :1], _matrix(trans_mat)
-    kernel = Kernel.of(compute_kernel_config, "HiFi4")
-    q = _turn(q_input_tensor, cos[:, :users], sin[:, :users], matrix, kernel)
-    k = _turn(k_input_tensor, cos[:, users : 2 * users], sin[:, users : 2 * users], matrix, kernel)
-    return q, k
+    cos, sin = (table.split(q_input_tensor.shape[-3], 1) for table in (cos_cache, sin_cache))
+    how = trans_mat, True, compute_kernel_config
+    q = rotary_embedding_llama(q_input_tensor, cos[0], sin[0], *how)
+    return q, rotary_embedding_llama(k_input_tensor, cos[1], sin[1], *how)
 
 
 @golden("ttnn.experimental.rotary_embedding_hf")

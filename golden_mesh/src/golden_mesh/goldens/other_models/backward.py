@@ -78,6 +78,11 @@ STEPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
+def _gelu(x: torch.Tensor, how) -> torch.Tensor:
+    """how: the op's variant, or its string."""
+    return F.gelu(x, approximate="tanh" if getattr(how, "name", how) in ("Tanh", "tanh") else "none")
+
+
 # Of one to three tensors, and numbers in the ops' order.
 _OF_TORCH = (
     "abs acos acosh add asin asinh atan atan2 atanh ceil clamp clip cos cosh deg2rad digamma erf erfc erfinv exp exp2 "
@@ -96,10 +101,12 @@ _FUNCTIONS: dict[str, Callable] = {
     "addcdiv": lambda a, b, c, alpha: a + alpha * b / c,
     "addcmul": lambda a, b, c, alpha: a + alpha * b * c,
     "assign": lambda a, b=0: a + b,
+    "bias_gelu": lambda a, b, how: _gelu(a + b, how),
     "concat": lambda a, b, dim=0: torch.cat((a, b), dim),
     "div": lambda a, scalar, rounding_mode=None: torch.div(a, scalar, rounding_mode=rounding_mode),
     "div_no_nan": lambda a, scalar: a / scalar if scalar else a * 0,
     "fill_zero": lambda x: x * 0,
+    "gelu": _gelu,
     "ldexp": lambda a, b: a * 2**b,
     "log_sigmoid": F.logsigmoid,
     "max": torch.maximum,
@@ -141,21 +148,6 @@ def where_bw(grad_tensor, input_tensor_a, input_tensor_b, input_tensor_c, are_re
     where = lambda b, c: torch.where(input_tensor_a != 0, b, c)
     found = gradients(where, grad_tensor, input_tensor_b, input_tensor_c)
     return [g for g, wanted in zip(found, are_required_outputs, strict=True) if wanted]
-
-
-@golden("ttnn.gelu_bw")
-def gelu_bw(grad_tensor, input_tensor, variant):
-    how = "tanh" if getattr(variant, "name", "") == "Tanh" else "none"
-    return gradients(lambda x: F.gelu(x, approximate=how), grad_tensor, input_tensor)
-
-
-@golden("ttnn.bias_gelu_bw")
-def bias_gelu_bw(grad_tensor, variant, approximate, **operands):
-    """Of gelu(input + bias), for each of the two tensors, or of a tensor and a number."""
-    a, b = operands.values()
-    how = "tanh" if approximate == "tanh" or getattr(variant, "name", "") == "Tanh" else "none"
-    gelu = lambda x, y=b: F.gelu(x + y, approximate=how)
-    return gradients(gelu, grad_tensor, *((a, b) if isinstance(b, torch.Tensor) else (a,)))
 
 
 @golden("ttnn.embedding_bw", ignores="weight_tensor")
