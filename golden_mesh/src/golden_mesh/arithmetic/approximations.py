@@ -9,10 +9,9 @@ import math
 import torch
 
 from golden_mesh.arithmetic.engine import to_nearest_even
-from golden_mesh.arithmetic.logarithms import log, rough_log
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.special import normal
-from golden_mesh.arithmetic.steps import inverse_of, multiply_add, reciprocal
+from golden_mesh.arithmetic.steps import inverse_of, log, multiply_add, reciprocal, rough_log
 
 Coefficients = tuple[float, ...]
 

@@ -8,11 +8,10 @@ A NaN of a bfloat16 dest is infinity. A negative base has a power only for whole
 
 import torch
 
-from golden_mesh.arithmetic.logarithms import ROUGH_LOG
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.plain import in_float32
 from golden_mesh.arithmetic.special import flushed, is_negative, on_blackhole
-from golden_mesh.arithmetic.steps import EXPONENT, FRACTION, multiply_add, polynomial
+from golden_mesh.arithmetic.steps import EXPONENT, FRACTION, ROUGH_LOG, multiply_add, polynomial
 
 _INVERSE_LN2, _LEAST, _ONE = constant(1.442695), constant(-127.0), float(127 << 23)
 _SLOPE, _FIRST, _SECOND = constant(0.40196114e-7), 0xF94EE7, 0x560E

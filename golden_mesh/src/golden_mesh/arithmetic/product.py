@@ -43,14 +43,9 @@ TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in tw
 
 
 def product(
-    a: torch.Tensor,
-    b: torch.Tensor | BlockFloats,
-    kernel: Kernel,
-    *,
-    bits: int = engine.FLOAT32,
-    block: int | None = None,
-    biased: bool = False,
-) -> torch.Tensor:
+    a: torch.Tensor, b: torch.Tensor | BlockFloats, kernel: Kernel, *, bits: int = engine.FLOAT32,
+    block: int | None = None, biased: bool = False,
+) -> torch.Tensor:  # fmt: skip
     """Return a [..., M, K] @ b [..., K, N] in float32, as dest holds it.
 
     A b of one matrix is a weight for all batches of a. Otherwise the batches of a and b broadcast. bits:

@@ -19,20 +19,11 @@ from typing import Callable
 import torch
 import torch.nn.functional as F
 
-from golden_mesh.arithmetic import approximations, bfloat16_dest, logarithms, special
+from golden_mesh.arithmetic import approximations, bfloat16_dest, special, steps
 from golden_mesh.arithmetic.engine import BFLOAT16, keep
-from golden_mesh.arithmetic.logarithms import log1p
 from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.plain import in_float32
-from golden_mesh.arithmetic.steps import (
-    INVERSE_LN2,
-    inverse_of,
-    multiply_add,
-    polynomial,
-    power_of_two,
-    reciprocal,
-    short_exp,
-)
+from golden_mesh.arithmetic.steps import inverse_of, log1p, multiply_add, polynomial, reciprocal, short_exp
 
 # The kernels' constants (ckernel_sfpu_exp.h): 2**8 / ln 2, and 127 * 2**8 less a term that makes the mean error small.
 _SLOPE, _OFFSET = 256 / 0.6931471805599453, 32500.818359375
@@ -144,7 +135,7 @@ def of_nan(name: str, wide: bool) -> float:
 
 def parabolic_exp(x: torch.Tensor) -> torch.Tensor:
     """exp of float32 x: the nearest power of two, 0 from 2**-127 on, times a parabola (ckernel_sfpu_sdpa.h)."""
-    whole = (x * INVERSE_LN2).round().clamp(-127, 127)
+    whole = (x * steps.INVERSE_LN2).round().clamp(-127, 127)
     rest = multiply_add(whole, -0.6931471805599453, x)
     return torch.where(whole == -127, 0, torch.ldexp(polynomial(rest, _PARABOLA), whole))
 
@@ -307,7 +298,7 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ERFC": lambda x: keep(approximations.erfc(x), BFLOAT16),
     "ERFINV": lambda x: keep(special.without_nan(approximations.erfinv(x)), BFLOAT16),
     "EXP": lambda x: short_exp(x, _CONSTANT_OF_EXP),
-    "EXP2": lambda x: power_of_two(x + 127),
+    "EXP2": lambda x: steps.power_of_two(x + 127),
     "FAST_EXP": lambda x: keep(fast_exp(x), BFLOAT16),
     "GELU": approximations.gelu_narrow,
     "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
@@ -316,10 +307,10 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "HARDSWISH": _hardswish,
     "I0": lambda x: keep(i0(x), BFLOAT16),
     "I1": _i1,
-    "LOG": logarithms.log,
-    "LOG10": logarithms.log10,
+    "LOG": steps.log,
+    "LOG10": steps.log10,
     "LOG1P": log1p,
-    "LOG2": logarithms.log2,
+    "LOG2": steps.log2,
     "LOGSIGMOID": lambda x: keep(log_sigmoid(x), BFLOAT16),
     "LGAMMA": approximations.lgamma_narrow,
     "MISH": _mish,
@@ -333,16 +324,8 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "TANHSHRINK": _tanhshrink,
 }
 # What the kernels give for NaN where it is not NaN: they clamp, or compare by the sign.
-_OF_NAN = {
-    "DIGAMMA": 89.0,
-    "ERFC": 2.018e-12,
-    "ERF": 1.0,
-    "HARDSIGMOID": 1.0,
-    "LOGSIGMOID": 0.0,
-    "RECIP": 0.0,
-    "RELU6": 6.0,
-    "SIGN": 1.0,
-}
+_OF_NAN = {"DIGAMMA": 89.0, "ERFC": 2.018e-12, "LOGSIGMOID": 0.0, "RECIP": 0.0, "RELU6": 6.0}
+_OF_NAN |= dict.fromkeys(("ERF", "HARDSIGMOID", "SIGN"), 1.0)
 _OF_NAN_IN_FLOAT32 = {"SIGMOID": 0.0}
 _OF_NAN_IN_BFLOAT16 = {"NEG": -torch.inf, "RSQRT": -torch.inf, "SIGMOID": 1.0, "TANH": 1.0}
 _OF_NAN_ON_BLACKHOLE = {"DIGAMMA": torch.nan, "LOGSIGMOID": torch.nan}

@@ -14,7 +14,7 @@ from typing import Callable
 import torch
 import ttnn
 
-from golden_mesh.arithmetic import engine, logarithms, powers, remainders, special
+from golden_mesh.arithmetic import engine, powers, remainders, special, steps
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.arithmetic.parts import in_parts
@@ -135,7 +135,7 @@ logaddexp, logaddexp2 = map(in_double, (torch.logaddexp, torch.logaddexp2))
 
 
 def xlogy(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return logarithms.times_log(a.float(), b.float(), narrow=a.dtype == b.dtype == torch.bfloat16)
+    return steps.times_log(a.float(), b.float(), narrow=a.dtype == b.dtype == torch.bfloat16)
 
 
 golden("ttnn.rpow")(lambda input_tensor, exponent: quotients.power_of_number(exponent, input_tensor))
@@ -184,8 +184,8 @@ _IN_BFLOAT16_DEST = {
     quotients.repeated_product: lambda a, b: engine.keep(quotients.repeated_product(a, b), engine.BFLOAT16),
     torch.ldexp: _ldexp,
     xlogy: xlogy,
-    logaddexp: lambda a, b: logarithms.logaddexp(a.float(), b.float()),
-    logaddexp2: lambda a, b: logarithms.logaddexp2(a.float(), b.float()),
+    logaddexp: lambda a, b: steps.logaddexp(a.float(), b.float()),
+    logaddexp2: lambda a, b: steps.logaddexp2(a.float(), b.float()),
 }
 
 

@@ -17,10 +17,10 @@ from golden_mesh.registry import golden, golden_table
 from golden_mesh.rounding import BLOCK
 
 
-def _dims(x: torch.Tensor, dim) -> tuple[int, ...]:
-    if dim is None:
-        return tuple(range(x.dim()))
-    return (dim,) if isinstance(dim, int) else tuple(dim)
+def axes(dim, rank: int) -> list[int]:
+    """The dims of a reduction, as numbers from 0. None and an empty list are all dims."""
+    dims = [dim] if isinstance(dim, int) else list(dim or range(rank))
+    return [d % rank for d in dims]
 
 
 def _as_unpacked(x: torch.Tensor, config) -> torch.Tensor:
@@ -40,13 +40,13 @@ def _extreme(function, opposite) -> Callable:
 
     def op(input_tensor, dim, keepdim, scalar, compute_kernel_config):
         x = _as_unpacked(input_tensor, compute_kernel_config)
-        found = (function if scalar >= 0 else opposite)(x, _dims(x, dim), keepdim)
+        found = (function if scalar >= 0 else opposite)(x, axes(dim, x.dim()), keepdim)
         return found if scalar == 1 else wide(found) * _factor(scalar, x.dtype)
 
     return op
 
 
-def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, config, dtype, mean: bool):
+def _sum(x: torch.Tensor, dims: list[int], keepdim: bool, scalar: float, config, dtype, mean: bool):
     """The sum of x * scalar, of integers or floats, or their mean: that of x * scalar / width.
 
     The factor is cut, so a mean is up to 0.8 % too small.
@@ -64,7 +64,7 @@ def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float, c
     if x.dtype != torch.bfloat16:
         total = wide(x).sum(dims, keepdim)
         return total if factor == 1 else total * factor
-    reduced = sorted((dim % x.dim() - x.dim() for dim in dims), reverse=True)
+    reduced = sorted((dim - x.dim() for dim in dims), reverse=True)
     x = _sum_in_steps(x, reduced, scalar, config, dtype, mean)
     return x if keepdim else x.squeeze(reduced)
 
@@ -120,35 +120,31 @@ def _sum_over(x: torch.Tensor, dim: int, scalar: float, kernel: Kernel) -> torch
 
 def _reduction(mean: bool) -> Callable:
     def op(input_tensor, dim, keepdim, scalar, compute_kernel_config, dtypes):
-        dims, dtype = _dims(input_tensor, dim), dtypes["input_tensor"]
+        dims, dtype = axes(dim, input_tensor.dim()), dtypes["input_tensor"]
         return _sum(input_tensor, dims, keepdim, scalar, compute_kernel_config, dtype, mean)
 
     return op
 
 
-def _largest(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
-    found = torch.amax(x, dims, keepdim)
-    return found if not x.is_floating_point() or not math.isnan(found.sum()) else special.largest(x, dims, keepdim)
-
-
-def _smallest(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
+def _smallest(x: torch.Tensor, dims: list[int], keepdim: bool) -> torch.Tensor:
     """The largest of -x: a NaN is then the smallest."""
-    return -_largest(-x, dims, keepdim) if x.is_floating_point() else torch.amin(x, dims, keepdim)
+    return -special.largest(-x, dims, keepdim) if x.is_floating_point() else torch.amin(x, dims, keepdim)
 
 
 def _spread(function, power: int) -> Callable:
     def op(input_tensor, dim, keepdim, scalar, correction):
         """Divide by the number of elements, less one if `correction`. The scalar scales x."""
-        spread = torch.var(input_tensor.float(), _dims(input_tensor, dim), correction=int(correction), keepdim=keepdim)
+        dims = axes(dim, input_tensor.dim())
+        spread = torch.var(input_tensor.float(), dims, correction=int(correction), keepdim=keepdim)
         return function(spread) * abs(scalar) ** power
 
     return op
 
 
 _ROWS = {
-    "ttnn.max": _extreme(_largest, _smallest),
+    "ttnn.max": _extreme(special.largest, _smallest),
     "ttnn.mean": _reduction(mean=True),
-    "ttnn.min": _extreme(_smallest, _largest),
+    "ttnn.min": _extreme(_smallest, special.largest),
     "ttnn.std": _spread(torch.sqrt, 1),
     "ttnn.sum": _reduction(mean=False),
     "ttnn.var": _spread(torch.clone, 2),
@@ -162,10 +158,11 @@ def _centered(x: torch.Tensor, dtype) -> tuple[torch.Tensor, torch.Tensor]:
     The subtraction has a bfloat16 dest. Each step is a tensor.
     """
     size = math.prod(-(-extent // TILE) * TILE for extent in x.shape[-2:])
-    mean = packer.pack(_sum(x, (-2, -1), True, 1.0, None, dtype, mean=True), dtype)
+    rows_and_columns = axes((-2, -1), x.dim())
+    mean = packer.pack(_sum(x, rows_and_columns, True, 1.0, None, dtype, mean=True), dtype)
     centered = engine.subtract(*(engine.keep(each.float(), engine.BFLOAT16) for each in (x, mean)))
     squares = packer.pack(centered * centered, dtype)
-    return centered, packer.pack(_sum(squares, (-2, -1), True, 1 / size, None, dtype, mean=False), dtype)
+    return centered, packer.pack(_sum(squares, rows_and_columns, True, 1 / size, None, dtype, mean=False), dtype)
 
 
 golden("ttnn.var_hw")(lambda input_tensor, dtypes: _centered(input_tensor, dtypes["input_tensor"])[1])

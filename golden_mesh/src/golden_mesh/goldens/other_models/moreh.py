@@ -18,7 +18,7 @@ from golden_mesh.arithmetic.vector import inverse
 from golden_mesh.goldens.activations import function
 from golden_mesh.goldens.creation import constant
 from golden_mesh.goldens.other_models.backward import gradients, slots
-from golden_mesh.goldens.reduction import cumsum, sum_of_outer
+from golden_mesh.goldens.reduction import axes, cumsum, sum_of_outer
 from golden_mesh.registry import golden, golden_table
 
 
@@ -28,16 +28,10 @@ def _present(values, wanted, out=None) -> list[torch.Tensor]:
     return found if out is None else [v.reshape(s.shape) for v, s in zip(found, slots(out))]
 
 
-def _axes(dim, rank: int) -> list[int]:
-    """The dims of a reduction, as numbers from 0. None and an empty list are all dims."""
-    dims = [dim] if isinstance(dim, int) else list(dim or range(rank))
-    return [d % rank for d in dims]
-
-
 def _spread(reduced: torch.Tensor, dim, shape) -> torch.Tensor:
     """A reduction's result over `dim`, with or without its dims, as [..., 1, ...]."""
-    axes = _axes(dim, len(shape))
-    return reduced.float().reshape([1 if d in axes else size for d, size in enumerate(shape)])
+    dims = axes(dim, len(shape))
+    return reduced.float().reshape([1 if d in dims else size for d, size in enumerate(shape)])
 
 
 @golden("ttnn.moreh_abs_pow")
@@ -57,7 +51,7 @@ def power_in_steps(x: torch.Tensor, p: float) -> torch.Tensor:
 @golden("ttnn.moreh_norm", ignores="keepdim")
 def moreh_norm(input, p, dim, compute_kernel_config, out):
     """moreh_abs_pow, moreh_sum and moreh_abs_pow."""
-    dims, kernel = _axes(dim, input.dim()), Kernel.of(compute_kernel_config, "HiFi4")
+    dims, kernel = axes(dim, input.dim()), Kernel.of(compute_kernel_config, "HiFi4")
     if kernel.wide or input.dtype != torch.bfloat16 or p <= 0 or math.isinf(p):
         return torch.linalg.vector_norm(input.float(), p, dims).reshape(out.shape)
     return power_in_steps(moreh_sum(power_in_steps(input, p), dims, compute_kernel_config, out), 1 / p)
@@ -85,22 +79,22 @@ def _times(x: torch.Tensor, factor: float, kernel: Kernel) -> torch.Tensor:
 def moreh_sum(input, dim, compute_kernel_config, out):
     """One dim after another, from the last one on."""
     if not input.is_floating_point():
-        return input.sum(_axes(dim, input.dim())).reshape(out.shape)
-    for d in sorted(_axes(dim, input.dim()), reverse=True):
+        return input.sum(axes(dim, input.dim())).reshape(out.shape)
+    for d in sorted(axes(dim, input.dim()), reverse=True):
         input = _sum_over(input, d, Kernel.of(compute_kernel_config, "HiFi4"))
     return input.reshape(out.shape)
 
 
 @golden("ttnn.moreh_mean", ignores="keepdim")
 def moreh_mean(input, dim, compute_kernel_config, out):
-    for d in sorted(_axes(dim, input.dim()), reverse=True):
+    for d in sorted(axes(dim, input.dim()), reverse=True):
         input = _sum_over(input, d, Kernel.of(compute_kernel_config, "HiFi4"), mean=True)
     return input.reshape(out.shape)
 
 
 @golden("ttnn.moreh_mean_backward", ignores="keepdim input_grad_shape")
 def moreh_mean_backward(output_grad, dim, compute_kernel_config, out):
-    count = math.prod(out.shape[d] for d in _axes(dim, len(out.shape)))
+    count = math.prod(out.shape[d] for d in axes(dim, len(out.shape)))
     spread = _spread(output_grad, dim, out.shape).expand(out.shape)
     return _times(spread, 1 / count, Kernel.of(compute_kernel_config, "HiFi4"))
 
@@ -112,8 +106,8 @@ def moreh_sum_backward(output_grad, dim, out):
 
 @golden("ttnn.moreh_norm_backward", ignores="keepdim")
 def moreh_norm_backward(input, output_grad, p, dim):
-    axes = _axes(dim, input.dim())
-    norm = lambda x: torch.linalg.vector_norm(x, p, axes, keepdim=True)
+    dims = axes(dim, input.dim())
+    norm = lambda x: torch.linalg.vector_norm(x, p, dims, keepdim=True)
     return gradients(norm, _spread(output_grad, dim, input.shape), input)[0]
 
 
