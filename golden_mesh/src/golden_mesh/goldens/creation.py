@@ -30,11 +30,7 @@ def full_like(tensor, fill_value, dtypes, tiled, out):
 
 golden("ttnn.zeros", "ttnn.zeros_like", ignores="shape tensor")(lambda out: constant(0.0, out))
 golden("ttnn.ones", "ttnn.ones_like", ignores="shape tensor")(lambda out: constant(1.0, out))
-
-
-@golden("ttnn.arange")
-def arange(end, start=0, step=1):
-    return torch.arange(start, end, step)
+golden("ttnn.arange")(lambda end, start=0, step=1: torch.arange(start, end, step))
 
 
 _generator = torch.Generator()  # for calls without a seed
@@ -45,17 +41,15 @@ def _seeded(seed: int | None) -> torch.Generator:
     return torch.Generator().manual_seed(seed) if seed else _generator
 
 
-@golden("ttnn.experimental.dropout")
-def dropout(input_tensor, probability, scale, seed):
-    """Zeros, else input * scale, cut to bfloat16. Random numbers are torch's, equal on all chips."""
-    kept = torch.rand(input_tensor.shape, generator=_seeded(seed)) >= probability
-    return engine.keep(input_tensor.float() * scale, engine.BFLOAT16) * kept
-
-
-# Random numbers are torch's: a chip's own cannot be computed.
+# Random numbers are torch's, equal on all chips: a chip's own cannot be computed.
 _ROWS = {
     # 1 with the probability in the input, else 0
     "ttnn.bernoulli": lambda input, seed: (torch.rand(input.shape, generator=_seeded(seed)) < input.float()).float(),
+    # zeros, else input * scale, cut to bfloat16
+    "ttnn.experimental.dropout": lambda input_tensor, probability, scale, seed: (
+        engine.keep(input_tensor.float() * scale, engine.BFLOAT16)
+        * (torch.rand(input_tensor.shape, generator=_seeded(seed)) >= probability)
+    ),
     # uniform in [low, high)
     "ttnn.rand": lambda low, high, seed, out: torch.rand(out.shape, generator=_seeded(seed)) * (high - low) + low,
     "ttnn.randn": lambda seed, out: torch.randn(out.shape, generator=_seeded(seed)),

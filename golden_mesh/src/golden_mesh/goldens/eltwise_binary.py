@@ -291,7 +291,7 @@ def bias_gelu(input_tensor_a, input_tensor_b, fast_and_approximate_mode, activat
 def div(input_tensor_a, input_tensor_b, value, rounding_mode, out, **activations):
     """a / b, of which one may be a number; rounding_mode "trunc" or "floor" rounds the quotient that dest holds."""
     other = value if input_tensor_b is None else input_tensor_b
-    rounded = _ROUNDED.get(rounding_mode)
+    rounded = rounding_mode and getattr(torch, rounding_mode)
     dtypes = {x.dtype for x in (input_tensor_a, other) if isinstance(x, torch.Tensor)}
     dtype = out.dtype if dtypes == {torch.bfloat16} else ttnn.float32
 
@@ -303,9 +303,6 @@ def div(input_tensor_a, input_tensor_b, value, rounding_mode, out, **activations
         return quotients.quotient_of_inverse(a, b) if dtype == ttnn.bfloat16 else quotients.quotient(a, b)
 
     return compute(function, input_tensor_a, other, out.dtype, **activations)
-
-
-_ROUNDED = {"trunc": torch.trunc, "floor": torch.floor}
 
 
 @golden("ttnn.pow", passes=compute)

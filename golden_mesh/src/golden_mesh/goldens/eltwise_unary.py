@@ -8,6 +8,7 @@ tensor's last elements with other code.
 from typing import Callable
 
 import torch
+import ttnn
 
 from golden_mesh.arithmetic import approximations, engine, special, steps, vector
 from golden_mesh.arithmetic.vector import in_bfloat16_dest, of_nan
@@ -91,8 +92,7 @@ def clamp(input_tensor, min, max=None):
 # ttnn's own golden functions, with the ops' parameters.
 _PLAIN = (
     "asinh atan cbrt celu cosh deg2rad digamma elu erfc erfinv fill frac hardmish hardshrink isfinite isinf isnan "
-    "isneginf isposinf polygamma rad2deg relu_min signbit sinh softshrink softsign threshold trunc "
-    "xielu"
+    "isneginf isposinf polygamma rad2deg relu_min signbit sinh softshrink softsign threshold trunc xielu"
 ).split()
 
 
@@ -153,13 +153,6 @@ def round(input_tensor, decimals):
     return engine.keep(result, engine.BFLOAT16) if input_tensor.dtype == torch.bfloat16 else result
 
 
-@golden("ttnn.relu_max")
-def relu_max(input_tensor, upper_limit):
-    if not input_tensor.is_floating_point():
-        upper_limit = beside_integers(upper_limit)
-    return stored(WITH_NUMBERS["RELU_MAX"](wide(input_tensor), upper_limit), input_tensor)
-
-
 @golden("ttnn.heaviside")
 def heaviside(input_tensor, value):
     """NaN is above 0."""
@@ -180,7 +173,7 @@ def rdiv(input_tensor, value, rounding_mode):
     inverse = steps.inverse_of(special.flushed(x))
     inverse = inverse.bfloat16().float() if input_tensor.dtype == torch.bfloat16 else inverse
     result = special.signed_product(torch.full_like(x, value), inverse)
-    result = {None: lambda x: x, "trunc": torch.trunc, "floor": torch.floor}[rounding_mode](result)
+    result = getattr(torch, rounding_mode)(result) if rounding_mode else result
     if input_tensor.dtype == torch.bfloat16:
         return engine.keep(special.infinite(result), engine.BFLOAT16).bfloat16()
     return result
@@ -202,6 +195,9 @@ _ROWS = {
     # a chip limits its input
     "ttnn.i1": lambda input_tensor: _compute(
         torch.special.i1, input_tensor.clamp(-88.5, 88.5).nan_to_num(88.5), name="i1"
+    ),
+    "ttnn.relu_max": lambda input_tensor, upper_limit: activations.activate(
+        input_tensor, (ttnn.UnaryOpType.RELU_MAX, upper_limit)
     ),
     "ttnn.selu": lambda input_tensor, scale, alpha: _compute(_SELU, input_tensor, scale, alpha),
     "ttnn.softplus": lambda input_tensor, beta=1.0, threshold=20.0: as_dest(

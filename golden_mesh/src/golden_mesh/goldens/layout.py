@@ -25,14 +25,10 @@ def _copied(x: torch.Tensor, dtype) -> torch.Tensor:
 
 
 golden("ttnn.to_memory_config", pads="tensor")(lambda tensor, out: _copied(tensor, out.dtype))
-
-
-@golden(
+golden(
     "ttnn.interleaved_to_sharded", "ttnn.sharded_to_interleaved", pads="input_tensor",
     ignores="sharded_memory_config keep_l1_aligned preallocated_output",
-)  # fmt: skip
-def interleaved_to_sharded(input_tensor, out):
-    return _copied(input_tensor, out.dtype)
+)(lambda input_tensor, out: _copied(input_tensor, out.dtype))  # fmt: skip
 
 
 def _slice(height: int, num_slices: int, index: int) -> slice:
@@ -69,6 +65,10 @@ _ROWS = {
     "ttnn.tilize ttnn.untilize": through_dest,
     # the padding of the tile layout is not part of the logical shape
     "ttnn.to_layout": lambda tensor: through_dest(tensor),
+    # output_tensor_end: the last index that stays, in every dimension
+    "ttnn.untilize_with_unpadding": lambda input_tensor, output_tensor_end: through_dest(
+        input_tensor[tuple(slice(0, last + 1) for last in output_tensor_end)]
+    ).clone(),
 }
 golden_table(_ROWS, ignores="pad_value")
 
@@ -80,12 +80,6 @@ def tilize_with_val_padding(input_tensor, out, pad_value=0):
     missing = [extent for old, new in extents for extent in (0, new - old)]
     padded = F.pad(through_dest(input_tensor), missing, value=pad_value)
     return packer.pack_padded(padded, out.dtype, pad_value) if out.dtype in packer.BLOCK_FLOATS else padded
-
-
-@golden("ttnn.untilize_with_unpadding")
-def untilize_with_unpadding(input_tensor, output_tensor_end):
-    """output_tensor_end: the last index that stays, in every dimension."""
-    return through_dest(input_tensor[tuple(slice(0, last + 1) for last in output_tensor_end)]).clone()
 
 
 @golden("ttnn.typecast", "ttnn.experimental.typecast")
@@ -116,6 +110,4 @@ def clone(input, compute_kernel_config, out):
     return input if wide else _copied(input, out.dtype)
 
 
-@golden("ttnn.copy", writes="input_b", unread=True)
-def copy(input_a, input_b, dtypes):
-    return _copied(input_a, dtypes["input_b"])
+golden("ttnn.copy", writes="input_b", unread=True)(lambda input_a, input_b, dtypes: _copied(input_a, dtypes["input_b"]))

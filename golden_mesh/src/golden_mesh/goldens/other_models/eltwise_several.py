@@ -72,10 +72,6 @@ def atan2(input_tensor_a, input_tensor_b):
     return _in_float32(_atan2_narrow if narrow else _atan2, input_tensor_a, input_tensor_b)
 
 
-def _snake_beta(x: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
-    return x + torch.sin(alpha * x) ** 2 / beta
-
-
 def _packed(function: Callable, a: torch.Tensor, b: Operand, dtype: ttnn.DataType) -> torch.Tensor:
     """An op of two operands, as its result of `dtype` holds it. Integers stay integers."""
     if isinstance(b, torch.Tensor) and not (a.is_floating_point() or b.is_floating_point()):
@@ -117,7 +113,13 @@ _ROWS = {
     "ttnn.addalpha": _with_alpha(torch.add),
     # the next number of the tensors' dtype from a towards b
     "ttnn.nextafter": lambda input_tensor_a, input_tensor_b: torch.nextafter(input_tensor_a, input_tensor_b),
-    "ttnn.snake_beta": lambda input_tensor, alpha, beta: _in_float32(_snake_beta, input_tensor, alpha, beta),
+    # all products of the elements of the last dimensions: [..., N], [..., M] -> [..., N, M]
+    "ttnn.outer": lambda input_tensor_a, input_tensor_b: _packed(
+        torch.mul, input_tensor_a[..., None], input_tensor_b[..., None, :], _dtype(input_tensor_a)
+    ),
+    "ttnn.snake_beta": lambda input_tensor, alpha, beta: _in_float32(
+        lambda x, a, b: x + torch.sin(a * x) ** 2 / b, input_tensor, alpha, beta
+    ),
     "ttnn.subalpha": _with_alpha(torch.sub),
 }
 golden_table(_ROWS)
@@ -244,13 +246,6 @@ def polyval(input_tensor_a, coeffs, out):
     return result
 
 
-@golden("ttnn.outer")
-def outer(input_tensor_a, input_tensor_b):
-    """All products of the elements of the last dimensions: [..., N], [..., M] -> [..., N, M]."""
-    a, b = input_tensor_a.unsqueeze(-1), input_tensor_b.unsqueeze(-2)
-    return _packed(torch.mul, a, b, _dtype(input_tensor_a))
-
-
 _REDUCTIONS = {"NONE": lambda x: x, "SUM": torch.sum, "MEAN": torch.mean}
 
 
@@ -269,13 +264,10 @@ def _dtype(x: torch.Tensor) -> ttnn.DataType:
     return ttnn.float32 if x.dtype == torch.float32 else ttnn.bfloat16
 
 
-_BROADCAST = {"ADD": torch.add, "SUB": torch.sub, "MUL": torch.mul}
-
-
 @golden("ttnn.bcast", ignores="dim")
 def bcast(input_a, input_b, math_op, out):
     """a + b, a - b or a * b. b broadcasts one row, one column or one element (dim)."""
-    return compute(_BROADCAST[math_op.name], input_a, input_b, out.dtype)
+    return compute(getattr(torch, math_op.name.lower()), input_a, input_b, out.dtype)
 
 
 def _gated(x: torch.Tensor, dim: int, activation: Callable, out) -> torch.Tensor:
