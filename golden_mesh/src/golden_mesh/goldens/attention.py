@@ -45,8 +45,7 @@ def scaled_dot_product_attention(
     windows = None if cu_window_seqlens is None else _windows(cu_window_seqlens.tolist(), input_tensor_q.shape[-2])
     start = 0 if is_causal else None
     tensors = (x.flatten(0, -4) for x in (input_tensor_q, input_tensor_k, input_tensor_v))
-    how = dict(mask=attn_mask, windows=windows, sliding=sliding_window_size, sink=attention_sink)
-    y = attend(*tensors, start=start, **how)
+    y = attend(*tensors, start=start, mask=attn_mask, windows=windows, sliding=sliding_window_size, sink=attention_sink)
     y = y.unflatten(0, input_tensor_q.shape[:-3])
     return y.transpose(-3, -2).flatten(-2).unsqueeze(-3) if output_concat_heads else y
 
@@ -109,8 +108,7 @@ def chunked_scaled_dot_product_attention(
     blocks = blocks_of(page_table_tensor.numpy(), np.full(users, length), caches[0][0])
     k, v = (torch.cat([gathered(cache, blocks) for cache in each]) for each in caches)
     k, v = (x.transpose(1, 2).flatten(2, 3)[:, :, :length] for x in (k, v))
-    q = input_tensor_q.flatten(0, -4)
-    y = attend(q, k, v, start=start, sliding=sliding_window_size, sink=attention_sink)
+    y = attend(input_tensor_q.flatten(0, -4), k, v, start=start, sliding=sliding_window_size, sink=attention_sink)
     return y.unflatten(0, input_tensor_q.shape[:-3])
 
 

@@ -50,11 +50,11 @@ def scaled_dot_product_attention_decode(
         caches = (cache[rows, :, :longest] for cache in (input_tensor_k, input_tensor_v))
         return (order.of_users(in_chunks(cache, chunk)) for cache in caches)
 
-    attend = _Decode(input_tensor_q, input_tensor_k, is_causal, scale, program_config, compute_kernel_config, dtypes)
+    how = is_causal, sliding_window_size, scale, program_config, compute_kernel_config, dtypes
+    attend = _Decode(input_tensor_q, input_tensor_k, *how)
     # k_chunk_size 0 is none here: the largest power of two that divides the cache's length
     attend.chunk = attend.chunk or min(512, capacity & -capacity)
-    shown = dict(window=_window(sliding_window_size, is_causal), mask=attn_mask, sink=attention_sink)
-    return attend(input_tensor_q, keys_and_values, out, lengths=lengths, read=lengths, **shown)
+    return attend(input_tensor_q, keys_and_values, out, lengths, lengths, attn_mask, attention_sink)
 
 
 @golden(
@@ -93,18 +93,16 @@ def paged_scaled_dot_product_attention_decode(
         units = _units_of_chunks(cache, blocks, chunk, order)
         return (torch.cat([_chunks(of_chip, units, chunk) for of_chip in each], 1) for each in caches)
 
+    how = is_causal, sliding_window_size, scale, program_config, compute_kernel_config, dtypes
+    attend = _Decode(input_tensor_q, cache, *how)
     if program_config is None:  # ttnn's own: 32 keys at a time, one core for each head
-        grid = ttnn.CoreCoord(8, 8)
-        program_config = ttnn.SDPAProgramConfig(compute_with_storage_grid_size=grid, q_chunk_size=32, k_chunk_size=32)
-        program_config.max_cores_per_head_batch = 1
-    attend = _Decode(input_tensor_q, cache, is_causal, scale, program_config, compute_kernel_config, dtypes)
+        attend.chunk, attend.cores = 32, 1
     heads, sink = q.shape[2], attention_sink
     if chips > 1 and attn_mask is not None:  # their heads are computed as one chip's
         attn_mask = attn_mask[:, :, :heads].repeat(1, 1, chips, 1)
     if chips > 1 and sink is not None:
         sink = _of_heads(sink, heads).repeat(chips)
-    shown = dict(window=_window(sliding_window_size, is_causal), mask=attn_mask, sink=sink)
-    y = attend(q.transpose(0, 1).flatten(1, 2)[None], keys_and_values, out, lengths=lengths, read=read, **shown)
+    y = attend(q.transpose(0, 1).flatten(1, 2)[None], keys_and_values, out, lengths, read, attn_mask, sink)
     return y[0].unflatten(1, (chips, heads)).transpose(0, 1).reshape(*input_tensor_q.shape[:-3], *out.shape[-3:])
 
 
@@ -165,14 +163,12 @@ def _lengths(q, positions, is_causal: bool, capacity: int) -> np.ndarray:
     return positions[:users].long().numpy() + 1 if is_causal else np.full(users, capacity)
 
 
-def _window(size: int | None, is_causal: bool) -> int | None:
-    if size is not None and not is_causal:
-        raise GoldenError("decode attention with sliding_window_size and is_causal=False has no golden")
-    return size
-
-
 class _Decode:
-    def __init__(self, q, k, is_causal: bool, scale, program_config, compute_kernel_config, dtypes):
+    def __init__(self, q, k, is_causal: bool, window: int | None, scale, program_config, compute_kernel_config, dtypes):
+        """window: the last positions that are seen; None: all."""
+        if window is not None and not is_causal:
+            raise GoldenError("decode attention with sliding_window_size and is_causal=False has no golden")
+        self.window = window
         users, heads, dim = q.shape[-3:]
         config, cores, most = compute_kernel_config, GRID, GRID
         self.kernel = Kernel.of(config, "HiFi2", approximate=True)
@@ -187,11 +183,10 @@ class _Decode:
         self.cores = max(1, min(cores, most * users * k.shape[1]) // users // k.shape[1])  # of a user's KV head
         self.small_dest = config is not None and config.fp32_dest_acc_en and not config.dst_full_sync_en  # 4 tiles
 
-    def __call__(self, q, keys_and_values, out, *, lengths, read, window, mask, sink) -> torch.Tensor:
+    def __call__(self, q, keys_and_values, out, lengths, read, mask, sink) -> torch.Tensor:
         """keys_and_values(users, chunk, order): the chunks of a schedule, [chunks, kv heads, chunk, dim] each.
 
         - lengths [B]: positions up to the query's own. read [B]: positions whose keys are read, at least lengths.
-        - window: the last positions that are seen; None: all.
         - sink: a score without a value a head: the first column of [heads, 32], or [heads].
 
         A user at position -1 is skipped. Its output is zeros here, and undefined on a chip.
@@ -201,7 +196,7 @@ class _Decode:
         sink = None if sink is None else _of_heads(sink, heads)
         result = torch.zeros(1, *q.shape[1:3], out.shape[3])
         for chunk, users in self._by_chunk(read):
-            self._check(chunk, lengths[users], window)
+            self._check(chunk, lengths[users])
             step = max(1, POSITIONS_AT_A_TIME // read[users].max())
             for some in (users[at : at + step] for at in range(0, len(users), step)):
                 order = schedule(tuple((-(-read[some] // chunk)).tolist()), self.cores)
@@ -210,13 +205,12 @@ class _Decode:
                 # torch's own indexing takes ten times as long
                 queries, ends = (x.index_select(0, rows) for x in (q[0], seen))
                 masks = None if mask is None else mask[rows, :heads]
-                values = self._attend(queries, k, v, ends, order, masks, window, sink)
-                result[0, :, :heads].index_copy_(0, rows, values)
+                result[0, :, :heads].index_copy_(0, rows, self._attend(queries, k, v, ends, order, masks, sink))
         return result
 
-    def _check(self, chunk: int, lengths: torch.Tensor, window: int | None) -> None:
+    def _check(self, chunk: int, lengths: torch.Tensor) -> None:
         """Raise HazardError where the kernel forgets to hide keys, or joins two cores' results wrongly."""
-        op, last = "ttnn.transformer.scaled_dot_product_attention_decode", lengths - 1
+        op, last, window = "ttnn.transformer.scaled_dot_product_attention_decode", lengths - 1, self.window
         if self.chunk == 0 and window is not None:
             first = lengths - window
             within = (first > 0) & (first // chunk == last // chunk) & (lengths % chunk > 0)
@@ -241,9 +235,9 @@ class _Decode:
         least = (tiles[:, None] > sizes[:-1]).sum(1)
         return [(sizes[i] * TILE, active[least == i]) for i in np.unique(least)]
 
-    def _attend(self, q, k, v, lengths, order: Schedule, mask, window, sink) -> torch.Tensor:
+    def _attend(self, q, k, v, lengths, order: Schedule, mask, sink) -> torch.Tensor:
         """q [B, heads, dim], k and v [chunks, kv heads, chunk, dim], mask [B, heads, longest] -> [B, heads, dim]"""
-        kernel = self.kernel
+        kernel, window = self.kernel, self.window
         kv_heads, chunk, dim = k.shape[1:]
         group = q.shape[1] // kv_heads
         queries = F.pad(q.unflatten(1, (kv_heads, group)), (0, 0, 0, -group % ROWS)).index_select(0, order.users)

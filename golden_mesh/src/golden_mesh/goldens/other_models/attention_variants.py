@@ -9,11 +9,8 @@ import torch
 
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import TILE, product
+from golden_mesh.goldens import attention_decode
 from golden_mesh.goldens.attention import Attention, chunked_scaled_dot_product_attention, scaled_dot_product_attention
-from golden_mesh.goldens.attention_decode import (
-    paged_scaled_dot_product_attention_decode,
-    scaled_dot_product_attention_decode,
-)
 from golden_mesh.registry import collective, golden
 
 
@@ -45,8 +42,8 @@ def _of_latents(attend: Callable) -> Callable:
 
 
 for _name, _attend in {
-    "flash_multi_latent_attention_decode": scaled_dot_product_attention_decode,
-    "paged_flash_multi_latent_attention_decode": paged_scaled_dot_product_attention_decode,
+    "flash_multi_latent_attention_decode": attention_decode.scaled_dot_product_attention_decode,
+    "paged_flash_multi_latent_attention_decode": attention_decode.paged_scaled_dot_product_attention_decode,
 }.items():
     golden(f"ttnn.transformer.{_name}", passes=_attend)(_of_latents(_attend))
 
