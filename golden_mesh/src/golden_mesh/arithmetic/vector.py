@@ -55,10 +55,8 @@ _I0 = (
 )  # fmt: skip
 # Of the square of x: atan(x) / x below 1, and (x - tanh(x)) / x**3; of x from 1 on: tanh(x).
 _ATAN = (0.9997878670692444, -0.3258085846900940, 0.1555790007114410, -4.4326744973659515e-2)
-_TANHSHRINK, _TANH_FROM_1 = (
-    (3.3329936862e-01, -1.3223160803e-01, 4.8076551408e-02, -1.0762925260e-02),
-    (6.1829000893e-02, 1.0561303143, -4.0859283753e-01, 5.3348409333e-02),
-)
+_TANHSHRINK = (3.3329936862e-01, -1.3223160803e-01, 4.8076551408e-02, -1.0762925260e-02)
+_TANH_FROM_1 = (6.1829000893e-02, 1.0561303143, -4.0859283753e-01, 5.3348409333e-02)
 # Seeds of the inverse hyperbolic functions' 1 / x and sqrt(x), and asinh(x) / x of the square of x below 0.75.
 _INVERSE_SEED, _ROOT_SEED = constant(0xFEF392E0 - 2**32), constant(0x5F1110A0)
 _ASINH = (
@@ -193,10 +191,6 @@ def _tanhshrink(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.abs() > 1, x - tanh, special.flushed(x * (x * x) * polynomial(x * x, _TANHSHRINK)))
 
 
-def _tanh(x: torch.Tensor) -> torch.Tensor:
-    return torch.copysign(polynomial(x.abs(), _TANH).clamp(max=1), x)
-
-
 def _mish(x: torch.Tensor) -> torch.Tensor:
     exp = short_exp(x).bfloat16().float()
     inverse = reciprocal(multiply_add(exp + 1, exp + 1, 1.0))
@@ -280,11 +274,6 @@ def _root(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x == 0, 0, multiply_add(0.5 * multiply_add(-root, root, x), guess, root))
 
 
-def _hardswish(x: torch.Tensor) -> torch.Tensor:
-    """The matrix engine multiplies by the cut hardsigmoid."""
-    return bfloat16_dest.multiply(_cut(F.hardsigmoid)(x), x, phases=4).masked_fill(x == -torch.inf, 0)
-
-
 _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     **{name.upper(): getattr(torch, name) for name in "frac neg rsqrt sign".split()},
     "ACOSH": _acosh,
@@ -304,7 +293,8 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
     "HARDMISH": lambda x: keep(x * (x / 2 + 1).clamp(0, 1), BFLOAT16),
     "HARDSIGMOID": _cut(F.hardsigmoid),
-    "HARDSWISH": _hardswish,
+    # the matrix engine multiplies by the cut hardsigmoid
+    "HARDSWISH": lambda x: bfloat16_dest.multiply(_cut(F.hardsigmoid)(x), x, phases=4).masked_fill(x == -torch.inf, 0),
     "I0": lambda x: keep(i0(x), BFLOAT16),
     "I1": _i1,
     "LOG": steps.log,
@@ -320,7 +310,7 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "SIGMOID": _sigmoid,
     "SILU": lambda x: x * special.normal(_sigmoid(x)),
     "SOFTSIGN": _cut(softsign),
-    "TANH": _tanh,
+    "TANH": lambda x: torch.copysign(polynomial(x.abs(), _TANH).clamp(max=1), x),
     "TANHSHRINK": _tanhshrink,
 }
 # What the kernels give for NaN where it is not NaN: they clamp, or compare by the sign.

@@ -38,10 +38,6 @@ def _gelu_by_tanh(x: torch.Tensor) -> torch.Tensor:
     return (0.5 * exact * (1 + bend)).float()
 
 
-def _mish(x: torch.Tensor) -> torch.Tensor:
-    return x * special.normal(torch.tanh(torch.log1p(torch.exp(-x.abs())) + x.clamp(min=0)))
-
-
 def _between(x: torch.Tensor, least: float, most: float) -> torch.Tensor:
     """NaN is above all numbers."""
     clamped = torch.clamp(x, least, most)
@@ -88,7 +84,7 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "LOGICAL_NOT_UNARY": lambda x: (x == 0) & ~x.signbit() if x.is_floating_point() else x == 0,
     "LOGSIGMOID": log_sigmoid,
     "LTZ": lambda x: _magnitude(x) < 0,
-    "MISH": _mish,
+    "MISH": lambda x: x * special.normal(torch.tanh(torch.log1p(torch.exp(-x.abs())) + x.clamp(min=0))),
     "NEZ": lambda x: _magnitude(x) != 0,
     "RECIP": torch.reciprocal,
     "RELU6": F.relu6,
@@ -117,7 +113,7 @@ STORING = {"CLAMP_TSS", "FILL", "HARDTANH", "RELU_MAX", "RELU_MIN", "THRESHOLD"}
 
 
 def stored(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Elements of x and numbers, in x's place: a bfloat16 dest cuts a number."""
+    """A result in x's place that is not rounded, as elements of x and numbers: a bfloat16 dest cuts it."""
     return engine.keep(result.float(), engine.BFLOAT16) if x.dtype == torch.bfloat16 else result
 
 

@@ -145,25 +145,6 @@ def reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return b - a
 
 
-def _reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """-a is packed before b is added: infinity for NaN."""
-    return engine.subtract_in_float32_dest(b, special.without_nan(a))
-
-
-def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return multiply(a, b, Kernel(PHASES["HiFi4"], wide=torch.float32 in (a.dtype, b.dtype)))
-
-
-def _squared_difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The matrix engine subtracts. The vector unit squares the packed difference."""
-    return (engine.subtract(a, b) ** 2).bfloat16().float()
-
-
-def _ldexp(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a * 2**b: the vector unit's power, rounded, times a by the matrix engine."""
-    return multiply(a, in_bfloat16_dest("EXP2")(b), Kernel(PHASES["HiFi4"], wide=False))
-
-
 def least_common_multiple(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if (largest := max(int(x.long().abs().max()) for x in (a, b))) >= 1 << 15:
         meet("lcm beyond 32767", "ttnn.lcm", f"{largest}")
@@ -173,16 +154,19 @@ def least_common_multiple(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 _ENGINE = {
     torch.add: engine.add_in_float32_dest,
     torch.sub: engine.subtract_in_float32_dest,
-    torch.mul: _product,
-    reverse_subtract: _reverse_subtract,
+    torch.mul: lambda a, b: multiply(a, b, Kernel(PHASES["HiFi4"], wide=torch.float32 in (a.dtype, b.dtype))),
+    # -a is packed before b is added: infinity for NaN
+    reverse_subtract: lambda a, b: engine.subtract_in_float32_dest(b, special.without_nan(a)),
 }
 _IN_BFLOAT16_DEST = {
-    squared_difference: _squared_difference,
+    # the matrix engine subtracts, and the vector unit squares the packed difference
+    squared_difference: lambda a, b: (engine.subtract(a, b) ** 2).bfloat16().float(),
     # packed: ties away from zero
     quotients.remainder_by_floor: lambda a, b: remainders.by_floor(a.float(), b.float(), True),
     powers.wide: lambda a, b: powers.narrow(a.float(), b.float()).bfloat16().float(),
     quotients.repeated_product: lambda a, b: engine.keep(quotients.repeated_product(a, b), engine.BFLOAT16),
-    torch.ldexp: _ldexp,
+    # a * 2**b: the vector unit's power, rounded, times a by the matrix engine
+    torch.ldexp: lambda a, b: multiply(a, in_bfloat16_dest("EXP2")(b), Kernel(PHASES["HiFi4"], wide=False)),
     xlogy: xlogy,
     logaddexp: lambda a, b: steps.logaddexp(a.float(), b.float()),
     logaddexp2: lambda a, b: steps.logaddexp2(a.float(), b.float()),
@@ -233,12 +217,8 @@ def binary_of_numbers(function: Callable) -> Callable:
     return op
 
 
-_OF_NUMBERS = {
-    "ttnn.maximum": binary_of_numbers(torch.maximum),
-    "ttnn.minimum": binary_of_numbers(smaller),
-    "ttnn.rsub": binary_of_numbers(reverse_subtract),
-}
-golden_table(_OF_NUMBERS, passes=compute)
+_OF_NUMBERS = {"maximum": torch.maximum, "minimum": smaller, "rsub": reverse_subtract}
+golden_table({f"ttnn.{name}": binary_of_numbers(f) for name, f in _OF_NUMBERS.items()}, passes=compute)
 
 
 def _in_place(function: Callable, *first: str) -> Callable:

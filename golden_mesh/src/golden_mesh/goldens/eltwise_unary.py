@@ -124,11 +124,7 @@ def _by_rule(name: str, function: Callable) -> Callable:
 _RULES = {name: library_golden(name) for name in _PLAIN} | functions(torch, "acos acosh asin atanh i0")
 # an older ttnn lacks some
 golden_table({f"ttnn.{name}": _by_rule(name, function) for name, function in _RULES.items() if function is not None})
-
-
-@golden("ttnn.lgamma")
-def lgamma(input_tensor):
-    return _compute(torch.lgamma, input_tensor, name="lgamma")
+lgamma = golden("ttnn.lgamma")(_by_rule("lgamma", torch.lgamma))
 
 
 @golden("ttnn.logit")
@@ -149,8 +145,7 @@ def logit(input_tensor, eps):
 def round(input_tensor, decimals):
     """By the nearest multiple of 10**-decimals, in float32. A bfloat16 dest cuts it."""
     scale = torch.tensor(10.0**decimals)
-    result = torch.round(wide(input_tensor) * scale) * (1 / scale)
-    return engine.keep(result, engine.BFLOAT16) if input_tensor.dtype == torch.bfloat16 else result
+    return stored(torch.round(wide(input_tensor) * scale) * (1 / scale), input_tensor)
 
 
 @golden("ttnn.heaviside")
@@ -162,8 +157,7 @@ def heaviside(input_tensor, value):
 
 @golden("ttnn.leaky_relu")
 def leaky_relu(input_tensor, negative_slope):
-    result = wide(input_tensor) * torch.where(input_tensor >= 0, 1, negative_slope)
-    return engine.keep(result, 8) if input_tensor.dtype == torch.bfloat16 else result
+    return stored(wide(input_tensor) * torch.where(input_tensor >= 0, 1, negative_slope), input_tensor)
 
 
 @golden("ttnn.rdiv")

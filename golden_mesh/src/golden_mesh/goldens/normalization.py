@@ -109,8 +109,7 @@ def rms_norm(
     """x / rms(x) * weight over the last dimension, [..., H] -> [..., H]; x is input + residual."""
     kernel = Kernel.of(compute_kernel_config, "HiFi4", approximate=True)
     x = _sum(input_tensor, residual_input_tensor, kernel)
-    normed = _normed(x, epsilon, kernel, program_config, configs)
-    return _scaled(normed, weight, bias, kernel)
+    return _scaled(_normed(x, epsilon, kernel, program_config, configs), weight, bias, kernel)
 
 
 @golden("ttnn.experimental.dit_rms_norm_unary_fused", passes=rms_norm)

@@ -65,9 +65,9 @@ def _by_group(prepared: torch.Tensor, kernel_size, inputs: int, groups: int) -> 
     return blocks.diagonal(dim1=1, dim2=3).permute(3, 0, 1, 2).flatten(1, 2)
 
 
-def _convolved(x: torch.Tensor, weight: torch.Tensor, size, stride, dilation, kernel: Kernel):
-    """x [N, H, W, C], padded, by weight [groups, kh * kw * C / groups, out / groups] -> [N, H', W', out]."""
-    groups = len(weight)
+def _convolved(x: torch.Tensor, prepared: torch.Tensor, size, stride, dilation, groups: int, kernel: Kernel):
+    """x [N, H, W, C], padded, by a prepared weight [kh * kw * C, out] -> [N, H', W', out]."""
+    weight = _by_group(prepared, size, x.shape[-1], groups)
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, size)]
     height, width = ((n - r) // s + 1 for n, r, s in zip(x.shape[1:3], reach, stride))
     band = max(1, _BAND // (width * weight.shape[1] * groups))
@@ -157,9 +157,9 @@ def conv2d(
     _, dtype = _tensor(weight_tensor, dtypes, "weight_tensor")
     wide = dtypes.get("input_tensor") == dtype == ttnn.float32
     kernel = Kernel.of(compute_config, "HiFi4", wide=wide, in_l1=False)
-    parts = _by_group(weight, kernel_size, in_channels, groups)
-    bias = None if bias is None else round_to(bias.float().reshape(1, -1), _weights_dtype(conv_config, dtype))
-    return _results(_convolved(x, parts, kernel_size, stride, dilation, kernel), weight, bias, kernel, conv_config, out)
+    bias = None if bias is None else round_to(bias.float(), _weights_dtype(conv_config, dtype))
+    y = _convolved(x, weight, kernel_size, stride, dilation, groups, kernel)
+    return _results(y, weight, bias, kernel, conv_config, out)
 
 
 @golden("ttnn.conv1d", passes=conv2d)
@@ -192,8 +192,7 @@ def conv_transpose2d(
     edges = (across - left, across - right + output_padding[1])
     edges += (down - top, down - bottom + output_padding[0])
     kernel = Kernel.of(compute_config, "HiFi4", in_l1=False)
-    parts = _by_group(weight, kernel_size, in_channels, groups)
-    y = _convolved(F.pad(apart, (0, 0, *edges)), parts, kernel_size, (1, 1), dilation, kernel)
+    y = _convolved(F.pad(apart, (0, 0, *edges)), weight, kernel_size, (1, 1), dilation, groups, kernel)
     return _results(y, weight, bias, kernel, conv_config, out)
 
 

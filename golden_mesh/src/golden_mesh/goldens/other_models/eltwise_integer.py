@@ -27,18 +27,16 @@ def _shifted(shift: Callable, x: torch.Tensor, places: torch.Tensor) -> torch.Te
     return torch.where(valid, shift(x.long(), torch.where(valid, places, 0).long()), 0).to(x.dtype)  # wraps round
 
 
-def _logical_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """A right shift that fills with zeros, also for a negative number."""
-    return _shifted(torch.bitwise_right_shift, x.long() & _CUT, places).int().to(x.dtype)
-
-
 _ROWS = {
     "ttnn.bitwise_and": torch.bitwise_and,
     "ttnn.bitwise_or": torch.bitwise_or,
     "ttnn.bitwise_xor": torch.bitwise_xor,
     "ttnn.bitwise_left_shift ttnn.logical_left_shift": partial(_shifted, torch.bitwise_left_shift),
     "ttnn.bitwise_right_shift": partial(_shifted, torch.bitwise_right_shift),  # the sign fills the places
-    "ttnn.logical_right_shift": _logical_right_shift,
+    # fills with zeros, also for a negative number
+    "ttnn.logical_right_shift": lambda x, places: (
+        _shifted(torch.bitwise_right_shift, x.long() & _CUT, places).int().to(x.dtype)
+    ),
 }
 golden_table({names: binary_of_numbers(function) for names, function in _ROWS.items()}, passes=compute)
 

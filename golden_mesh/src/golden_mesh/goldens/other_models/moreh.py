@@ -34,11 +34,6 @@ def _spread(reduced: torch.Tensor, dim, shape) -> torch.Tensor:
     return reduced.float().reshape([1 if d in dims else size for d, size in enumerate(shape)])
 
 
-@golden("ttnn.moreh_abs_pow")
-def moreh_abs_pow(input, p):
-    return power_in_steps(input, p) if input.dtype == torch.bfloat16 else input.float().abs() ** p
-
-
 def power_in_steps(x: torch.Tensor, p: float) -> torch.Tensor:
     """|x|**p of bfloat16 x: the whole power, cut, times exp(log(|x|) * the rest). Each step is packed."""
     kernel = Kernel.of(None, "HiFi4")
@@ -97,11 +92,6 @@ def moreh_mean_backward(output_grad, dim, compute_kernel_config, out):
     count = math.prod(out.shape[d] for d in axes(dim, len(out.shape)))
     spread = _spread(output_grad, dim, out.shape).expand(out.shape)
     return _times(spread, 1 / count, Kernel.of(compute_kernel_config, "HiFi4"))
-
-
-@golden("ttnn.moreh_sum_backward", ignores="keepdim input")
-def moreh_sum_backward(output_grad, dim, out):
-    return _spread(output_grad, dim, out.shape).expand(out.shape)
 
 
 @golden("ttnn.moreh_norm_backward", ignores="keepdim")
@@ -315,6 +305,9 @@ golden("ttnn.moreh_bmm_backward", passes=moreh_matmul_backward)(
 )
 golden("ttnn.moreh_softmin_backward", passes=moreh_softmax_backward)(lambda **how: -moreh_softmax_backward(**how))
 _ROWS = {
+    "ttnn.moreh_abs_pow": lambda input, p: (
+        power_in_steps(input, p) if input.dtype == torch.bfloat16 else input.float().abs() ** p
+    ),
     "ttnn.moreh_arange": lambda start, step, out: start + step * torch.arange(out.shape[-1], dtype=torch.float64),
     "ttnn.moreh_cumsum": lambda input, dim: cumsum(input, dim),
     "ttnn.moreh_cumsum_backward": lambda output_grad, dim: cumsum(output_grad, dim, reverse_order=True),
@@ -324,5 +317,6 @@ _ROWS = {
         input.float(), *map(tuple, (output_size, kernel_size, dilation, padding, stride))
     ),
     "ttnn.moreh_full ttnn.moreh_full_like": lambda fill_value, out: constant(fill_value, out),
+    "ttnn.moreh_sum_backward": lambda output_grad, dim, out: _spread(output_grad, dim, out.shape).expand(out.shape),
 }
-golden_table(_ROWS, ignores="end untilize_out shape input")
+golden_table(_ROWS, ignores="end untilize_out shape input keepdim")
