@@ -53,8 +53,7 @@ def power_of_two(power: torch.Tensor, constant: float = _CONSTANT) -> torch.Tens
     fixed = (power.double() * 2**23).long()  # 23 bits behind the point
     rest = (fixed & FRACTION).float()
     mantissa = multiply_add(multiply_add(rest, _SQUARE, _LINEAR), rest, constant)
-    result = (mantissa.view(torch.int32) & ~EXPONENT) | (fixed.int() & EXPONENT)
-    result = result.view(torch.float32)
+    result = ((mantissa.view(torch.int32) & ~EXPONENT) | (fixed.int() & EXPONENT)).view(torch.float32)
     result = torch.where(power < 1, 0, result)  # chips have no denormals
     return torch.where(power == 255, torch.inf, result)
 

@@ -89,6 +89,10 @@ _ROWS = {
     "ttnn.experimental.broadcast_to": lambda input, output_shape: input.expand(tuple(output_shape)).contiguous(),
     # [1, 1, H * W, C] -> [1, 1, C, H * W]
     "ttnn.experimental.convert_to_chw ttnn.experimental.transpose_rm": lambda input: input.mT.contiguous(),
+    # [1, B, C, H * W] -> [1, 1, B * H * W, C or more]: the alignment's channels are zeros here
+    "ttnn.experimental.convert_to_hwc": lambda input, out: F.pad(
+        input.mT.flatten(0, 2)[None, None], (0, out.shape[-1] - input.shape[-2])
+    ),
     "ttnn.repeat": lambda input_tensor, repeat_dims: input_tensor.tile(tuple(repeat_dims)),
     # without a dim the tensor is one row
     "ttnn.roll": lambda input_tensor, shifts, dim: torch.roll(input_tensor, shifts, dim),
@@ -105,13 +109,6 @@ def repeat_interleave(input_tensor, repeats, dim, out):
     if in_rows and out.dtype in BLOCK_FLOATS:
         return pack(input_tensor.mT.contiguous(), out.dtype).repeat_interleave(repeats, -2).mT
     return input_tensor.repeat_interleave(repeats, dim)
-
-
-@golden("ttnn.experimental.convert_to_hwc")
-def convert_to_hwc(input, out):
-    """[1, B, C, H * W] -> [1, 1, B * H * W, C or more]: the alignment's channels are zeros here."""
-    rows = input.transpose(-1, -2).flatten(0, 2)[None, None]
-    return F.pad(rows, (0, out.shape[-1] - rows.shape[-1]))
 
 
 @golden("ttnn.experimental.slice_write", writes="output_tensor")

@@ -22,7 +22,7 @@ from golden_mesh.arithmetic.product import multiply
 from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens import quotients
-from golden_mesh.goldens.activations import activate_all, beside_integers, functions, wide
+from golden_mesh.goldens.activations import PLAIN, activate_all, beside_integers, functions, wide
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden, golden_table
 
@@ -119,15 +119,9 @@ def squared_difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a - b) ** 2
 
 
-def _is_true(x: torch.Tensor) -> torch.Tensor:
-    """Not 0. Of an integer a Wormhole's kernels read a sign and 31 bits, in which -2**31 is a zero."""
-    if x.is_floating_point() or special.on_blackhole():
-        return x != 0
-    return (x != 0) & (x != -1 << 31)
-
-
 def _of_truth(function: Callable) -> Callable:
-    return lambda a, b: function(_is_true(a), _is_true(b))
+    is_true = PLAIN["NEZ"]
+    return lambda a, b: function(is_true(a), is_true(b))
 
 
 LOGICAL = {name: _of_truth(f) for name, f in functions(torch, "logical_and logical_or logical_xor").items()}

@@ -18,8 +18,6 @@ from golden_mesh.arithmetic.vector import inverse_root
 from golden_mesh.goldens.activations import activate
 from golden_mesh.registry import golden
 
-_constant = lru_cache(64)(constant)
-
 
 def _left(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
     """A step's result in L1. A bfloat16 dest is rounded already."""
@@ -85,7 +83,7 @@ def _normed(x: torch.Tensor, epsilon: float, kernel: Kernel, program_config, con
 
 
 def _divided(x: torch.Tensor, mean_square: torch.Tensor, epsilon: float, kernel: Kernel) -> torch.Tensor:
-    epsilon = engine.keep(_constant(float(epsilon)), engine.BFLOAT16)
+    epsilon = constant(engine.cut_number(epsilon))
     factor = inverse_root(engine.add_in_dest(mean_square.float(), epsilon, kernel), kernel.approximate)
     return multiply(x, _left(factor, kernel), kernel)
 

@@ -71,8 +71,7 @@ def rotary_embedding(input_tensor, cos_cache, sin_cache, token_index, compute_ke
     tile are zeros here.
     """
     rows = input_tensor.shape[2]
-    first = 0 if token_index is None else token_index
-    count = rows if token_index is None else 1
+    first, count = (0, rows) if token_index is None else (token_index, 1)
     cos, sin = (table[:, :, first : first + count] for table in (cos_cache, sin_cache))
     rotated = rotary_embedding_hf(input_tensor, cos, sin, compute_kernel_config=compute_kernel_config)
     return F.pad(rotated, (0, 0, 0, out.shape[2] - rows))

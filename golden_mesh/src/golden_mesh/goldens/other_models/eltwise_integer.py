@@ -15,7 +15,7 @@ import ttnn
 from golden_mesh.arithmetic import engine, special
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.eltwise_binary import binary_of_numbers, compute
+from golden_mesh.goldens.eltwise_binary import Operand, binary_of_numbers, compute
 from golden_mesh.registry import golden, golden_table
 
 BITS = 32
@@ -61,10 +61,7 @@ def bitcast(input_tensor, dtype, dtypes):
     return engine.keep(values, engine.SRC_B) if through_source else values
 
 
-Parameter = "torch.Tensor | float | int"
-
-
-def _along(parameter: Parameter, x: torch.Tensor, axis: int | None) -> Parameter:
+def _along(parameter: Operand, x: torch.Tensor, axis: int | None) -> Operand:
     """A scale or zero point as it broadcasts to x: a number, or a number for each place along the axis."""
     if not isinstance(parameter, torch.Tensor):
         return parameter

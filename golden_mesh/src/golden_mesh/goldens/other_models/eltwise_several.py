@@ -111,6 +111,10 @@ def addcmul(input_a, input_b, input_c, value, out):
 
 _ROWS = {
     "ttnn.addalpha": _with_alpha(torch.add),
+    # a + b, a - b or a * b; b broadcasts one row, one column or one element (dim)
+    "ttnn.bcast": lambda input_a, input_b, math_op, out: compute(
+        getattr(torch, math_op.name.lower()), input_a, input_b, out.dtype
+    ),
     # the next number of the tensors' dtype from a towards b
     "ttnn.nextafter": lambda input_tensor_a, input_tensor_b: torch.nextafter(input_tensor_a, input_tensor_b),
     # all products of the elements of the last dimensions: [..., N], [..., M] -> [..., N, M]
@@ -122,7 +126,7 @@ _ROWS = {
     ),
     "ttnn.subalpha": _with_alpha(torch.sub),
 }
-golden_table(_ROWS)
+golden_table(_ROWS, ignores="dim")
 
 
 @golden("ttnn.hypot")
@@ -262,12 +266,6 @@ golden_table({"ttnn.l1_loss": _loss(torch.sub, torch.abs), "ttnn.mse_loss": _los
 
 def _dtype(x: torch.Tensor) -> ttnn.DataType:
     return ttnn.float32 if x.dtype == torch.float32 else ttnn.bfloat16
-
-
-@golden("ttnn.bcast", ignores="dim")
-def bcast(input_a, input_b, math_op, out):
-    """a + b, a - b or a * b. b broadcasts one row, one column or one element (dim)."""
-    return compute(getattr(torch, math_op.name.lower()), input_a, input_b, out.dtype)
 
 
 def _gated(x: torch.Tensor, dim: int, activation: Callable, out) -> torch.Tensor:
