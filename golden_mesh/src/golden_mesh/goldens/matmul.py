@@ -195,14 +195,9 @@ def sparse_matmul(
     nonzero = int(active.sum())
     if nnz not in (None, nonzero):
         raise GoldenError(f"ttnn.sparse_matmul with nnz={nnz}: {nonzero} of sparsity are not zero, and a chip hangs")
-    count, found = len(groups), []
+    count, result = len(groups), torch.zeros(len(active), input_tensor_a.shape[-2], input_tensor_b.shape[-1])
     for pair in active.nonzero().flatten().tolist():
         rows = batches[pair if is_input_a_sparse else pair // count]
-        found.append(product(rows, groups[pair % count], kernel))
-    extent = input_tensor_a.shape[-2], input_tensor_b.shape[-1]
-    packed = torch.stack(found) if found else torch.zeros(0, *extent)
-    if nnz is not None and tuple(out.shape) == (1, nnz, *extent):
-        return packed[None]
-    result = torch.zeros(len(active), *extent)
-    result[active] = packed
-    return result.reshape(out.shape)
+        result[pair] = product(rows, groups[pair % count], kernel)
+    only_active = nnz is not None and tuple(out.shape) == (1, nnz, *result.shape[1:])
+    return result[active][None] if only_active else result.reshape(out.shape)
