@@ -320,21 +320,18 @@ def _transposed_first(input_tensor_a, transpose_a=False, **_) -> What:
 
 
 @checks("rotary cos and sin on other cores", "ttnn.experimental.rotary_embedding_llama_fused_qk")
-def _cos_beside_q_and_k(**given) -> What:
-    q, k, *tables = list(given.values())[:5]
-    return _on_cores(tables, [*_cores_in_order(q), *_cores_in_order(k)])
+def _cos_on_other_cores(rotated: int = 2, **given) -> What:
+    """rotated: how many tensors come before cos, sin and the matrix."""
+    tensors = list(given.values())
+    cores = [core for tensor in tensors[:rotated] for core in _cores_in_order(tensor)]
+    for name, table in zip(("cos", "sin", "the matrix"), tensors[rotated:]):
+        if table.memory_config().is_sharded() and _cores_in_order(table)[: len(cores)] != cores:
+            return f"{name} on {len(_cores_in_order(table))} cores"
 
 
 @checks("rotary cos and sin on other cores", "ttnn.experimental.rotary_embedding_llama")
-def _cos_beside_x(is_decode_mode=False, **given) -> What:
-    x, *tables = list(given.values())[:4]
-    return _on_cores(tables, _cores_in_order(x)) if is_decode_mode else None
-
-
-def _on_cores(tables: list, cores: list) -> What:
-    for name, table in zip(("cos", "sin", "the matrix"), tables):
-        if table.memory_config().is_sharded() and _cores_in_order(table)[: len(cores)] != cores:
-            return f"{name} on {len(_cores_in_order(table))} cores"
+def _cos_of_a_step_on_other_cores(is_decode_mode=False, **given) -> What:
+    return _cos_on_other_cores(1, **given) if is_decode_mode else None
 
 
 def _cores_in_order(tensor: ttnn.Tensor) -> list[tuple[int, int]]:
