@@ -21,18 +21,11 @@ ON_HOST = frozenset(
 )
 _COMPLEX = ttnn._ttnn.operations.complex.ComplexTensor
 
-
 _TENSOR, _DEVICE = ttnn.Tensor, ttnn.StorageType.DEVICE  # to look them up in ttnn takes as long as the rest
 
 
 def on_device(value: Any) -> bool:
     return isinstance(value, _TENSOR) and value.storage_type() is _DEVICE
-
-
-def shape_of(tensor: ttnn.Tensor) -> tuple[int, ...]:
-    """Return the logical shape. To iterate over a ttnn.Shape takes twenty times as long."""
-    shape = tensor.shape
-    return tuple([shape[dim] for dim in range(len(shape))])
 
 
 def tensors_in(value: Any) -> list[ttnn.Tensor]:
@@ -85,16 +78,19 @@ def without_outputs(given: dict, form: Form, may_be: Callable[[Any], bool]) -> d
     return given | dict.fromkeys(found.values(), GIVEN)
 
 
-def host_tensor_refused(operation, args: tuple, kwargs: dict) -> GoldenError:
-    """Return the error for a host tensor that the operation cannot take. It names the argument."""
+def check_on_device(operation, args: tuple, kwargs: dict) -> None:
+    """Raise GoldenError, which names the first argument on the host, unless the operation takes such tensors."""
+    name = operation.python_fully_qualified_name
+    if name in ON_HOST:
+        return
     first = next(iter(overloads(operation.function)), {})
     names = [name for name, parameter in first.items() if not parameter.keyword_only]
     names += [f"argument {i + 1}" for i in range(len(args))]
     given = list(zip(names, args)) + list(kwargs.items())
     on_host = next(name for name, value in given for t in tensors_in(value) if not on_device(t))
-    return GoldenError(
-        f"{operation.python_fully_qualified_name} runs on a device, and its {on_host} is a tensor on the host: "
-        "put it on the device first (ttnn.to_device)"
+    raise GoldenError(
+        f"{name} runs on a device, and its {on_host} is a tensor on the host: put it on the device first "
+        "(ttnn.to_device)"
     )
 
 
@@ -115,7 +111,7 @@ REFUSED_FIELDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def refuse_fields(op: str, arguments: Iterable[Any]) -> None:
+def check_fields(op: str, arguments: Iterable[Any]) -> None:
     """Raise GoldenError if a config among the arguments sets a field that the op's golden would have to read."""
     for field in REFUSED_FIELDS.get(op, ()):
         for config in arguments:
