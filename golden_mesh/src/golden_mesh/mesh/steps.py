@@ -7,19 +7,21 @@ read them.
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Iterable
 
 import torch
+import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic.packer import nan_to_infinity, pack
+from golden_mesh.arithmetic.packer import BLOCK_FLOATS, nan_to_infinity, pack
 from golden_mesh.arithmetic.plain import is_plain
 from golden_mesh.errors import GoldenError, UnknownMemory
+from golden_mesh.hazards import meet
 from golden_mesh.mesh.arguments import substitute
 from golden_mesh.mesh.memory import NEVER_WRITTEN, GoldenMemory, Slot, each_once, identity, unwritten
-from golden_mesh.mesh.padding import cut, paddings, widened
 from golden_mesh.registry import MOVERS, Golden
+from golden_mesh.rounding import BLOCK
 
+ELEMENTWISE = {"eltwise_binary", "eltwise_several", "eltwise_unary"}  # families of goldens
 AT_ONCE = 1 << 18  # elements of a result: chips with smaller ones are computed together
 Shards = list[list[torch.Tensor] | None]  # of each input, by chip. None: not read, or unknown
 _DEPENDS = "depends on memory that was never written"
@@ -93,7 +95,7 @@ _inference = partial(getattr(torch._C, "_InferenceMode", torch.inference_mode), 
 
 def _run(step: Step, memory) -> None:
     targets = step.targets
-    shards, unknown = _read_all(memory, step.reads, step.golden.name, step.as_codes)
+    shards, unknown = _read_all(step, memory)
     marks = _marks(unknown) if step.golden.unread and targets else None
     if unknown and marks is None:
         for slot in (*targets, *step.outputs):
@@ -108,18 +110,14 @@ def _run(step: Step, memory) -> None:
         _run_per_chip(step, shards, memory)
 
 
-def _read_all(
-    memory, slots: Iterable[Slot | None], op: str, as_codes: frozenset[Slot]
-) -> tuple[Shards, dict[Slot, str]]:
-    """Return the known values at the slots, and the reason for each unknown slot: it names the first op that read
-    unknown memory. A slot of None is not read. as_codes: slots whose values may be BlockFloats.
-    """
+def _read_all(step: Step, memory) -> tuple[Shards, dict[Slot, str]]:
+    """Return the known inputs, and the reason for each unknown one: it names the first op that read unknown memory."""
     shards, unknown = [], {}
-    for slot in slots:
+    for slot in step.reads:
         try:
-            shards.append(None if slot is None else memory.read(slot, slot in as_codes))
+            shards.append(None if slot is None else memory.read(slot, slot in step.as_codes))
         except UnknownMemory as error:
-            first = f"{_DEPENDS}: {op} read {error.slot}, which {error.why}"
+            first = f"{_DEPENDS}: {step.golden.name} read {error.slot}, which {error.why}"
             unknown[slot] = error.why if error.why.startswith(_DEPENDS) else first
             shards.append(None)
     return shards, unknown
@@ -151,9 +149,7 @@ def _extras(step: Step) -> dict:
     """Return the keywords that a golden takes beside its op's arguments (registry.py), except `store`."""
     extras, wants = {}, step.golden.wants
     if "out" in wants:
-        outputs = step.outputs
-        if is_plain():
-            outputs = tuple(slot._replace(dtype=_computed(slot.dtype)) for slot in outputs)
+        outputs = tuple(slot._replace(dtype=_computed(slot.dtype)) for slot in step.outputs)
         extras["out"] = outputs[0] if len(outputs) == 1 else outputs
     if "dtypes" in wants:
         extras["dtypes"] = {name: _computed(slot.dtype) for name, slot in step.tensors.items()}
@@ -179,13 +175,13 @@ def _run_per_chip(step: Step, shards: Shards, into) -> None:
     results: list[tuple | None] = [None] * chips
     extras = _extras(step)
     rewritten: dict[str, list] = {}  # inputs by parameter, new values by chip
-    columns, beyond = paddings(step, memory)
+    columns, beyond = _paddings(step)
     found = set()  # values of the result's padding
 
     def compute(values: list, *chips: int) -> tuple:
-        packed = _rounded(step, step.call(widened(values, columns, beyond), extras), *chips, columns=columns)
+        packed = _rounded(step, step.call(_widened(values, columns, beyond), extras), *chips, columns=columns)
         if columns:
-            whole, value = cut(step, *packed, columns)
+            whole, value = _cut(step, *packed, columns)
             found.add(value)
             return (whole,)
         return packed
@@ -214,6 +210,45 @@ def _run_per_chip(step: Step, shards: Shards, into) -> None:
     for name, values in rewritten.items():
         slot = step.arguments[name]
         into.write(slot, [_packed(step.golden, value, slot.dtype) for value in values])
+
+
+def _paddings(step: Step) -> tuple[int, list]:
+    """Return how many columns of padding an elementwise op computes, and the value of each input there (None: it has
+    none). The kernels compute all of a tile, and a block float's 16 columns share one exponent.
+
+    0: the result has whole blocks, or an input's padding is unknown.
+    """
+    golden, outputs = step.golden, step.outputs
+    width = outputs[0].shape[-1] if len(outputs) == 1 and outputs[0].shape else 0
+    if not width % BLOCK:
+        return 0, []
+    pairs = golden.name == "ttnn.alt_complex_rotate90"
+    elementwise = (golden.family in ELEMENTWISE and not pairs) or golden.name == "ttnn.typecast"
+    if not elementwise or golden.writes or is_plain():
+        return 0, []
+    values: list = []
+    for slot in step.inputs:
+        own = slot.shape[-1] if slot.shape else 1
+        values.append(memory.padding(slot) if own == width else None)
+        if values[-1] is None and own in (width, 0) or own not in (1, width):
+            return 0, []
+    return -width % BLOCK if outputs[0].dtype in BLOCK_FLOATS else 1, values
+
+
+def _widened(held: list, columns: int, values: list) -> list:
+    """Return the inputs with their columns of padding."""
+    pairs = zip(held, values) if columns else ()
+    return [x if value is None else F.pad(x, (0, columns), value=value) for x, value in pairs] or held
+
+
+def _cut(step: Step, packed: torch.Tensor, columns: int) -> tuple[torch.Tensor, float | None]:
+    """Return the result without its padding, and the padding's value. None: it has several."""
+    values, beyond = packed.split((packed.shape[-1] - columns, columns), -1)
+    slot, first = step.outputs[0], beyond.flatten()[0]
+    alike = all(x.shape[-2:] == slot.shape[-2:] for x in step.inputs)  # else rows of padding have other values
+    if slot.dtype in BLOCK_FLOATS and not beyond.isfinite().all():
+        meet("infinity in a block float's padding", step.golden.name, f"{slot.dtype.name} {list(slot.shape)}")
+    return values, float(first) if alike and (beyond == first).all() else None
 
 
 def _stacked(step: Step, shards: Shards, chips: list[int]) -> list | None:
