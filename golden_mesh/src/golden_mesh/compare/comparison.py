@@ -9,7 +9,7 @@ makes without reading a floating-point tensor.
 
 import contextlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Callable, Iterator, NamedTuple, Optional
 from unittest.mock import patch
@@ -17,15 +17,15 @@ from unittest.mock import patch
 import torch
 import ttnn
 
-from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic import flash
+from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.packer import BLOCK_FLOATS
 from golden_mesh.arithmetic.plain import plain_float32
 from golden_mesh.compare.differences import Error, worst
 from golden_mesh.compare.float32_stream import Reader, Scratch, Sources, Stream
 from golden_mesh.compare.reference import FROM_HOST, Reference
-from golden_mesh.compare.what_if import WhatIf, kernels_of
 from golden_mesh.mesh import dispatch, steps, transfer
-from golden_mesh.mesh.arguments import on_device, tensors_in
+from golden_mesh.mesh.arguments import on_device, substitute, tensors_in
 from golden_mesh.mesh.memory import Slot, each_once
 from golden_mesh.mesh.steps import Step, memory
 from golden_mesh.program import lines, place
@@ -83,6 +83,55 @@ def site(result) -> Site:
     return Site(*first, tensors[0].layout.name if tensors else "", tuple(callers), *used)
 
 
+class WhatIf:
+    """Another setting of the operations, such as fidelity=HiFi4, dest=float32 or dtype=bfloat16 (of their results)."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.name, _, self.value = text.partition("=")
+
+    def kernel(self, kernel: Kernel) -> Kernel:
+        if self.name == "fidelity":
+            return replace(kernel, phases=PHASES[self.value])
+        return replace(kernel, wide=self.value == "float32") if self.name == "dest" else kernel
+
+    def step(self, step: Step) -> Step:
+        """The step with results of another dtype."""
+        if self.name != "dtype":
+            return step
+        targets = {*step.targets, *step.outputs}
+
+        def other(slot: Slot) -> Slot:
+            changes = slot in targets and "INT" not in slot.dtype.name
+            return slot._replace(dtype=self.dtype) if changes else slot
+
+        slots = (step.arguments, step.inputs, step.outputs)
+        arguments, inputs, outputs = (substitute(each, Slot, other) for each in slots)
+        return replace(step, arguments=arguments, inputs=inputs, outputs=outputs)
+
+    @property
+    def dtype(self) -> ttnn.DataType:
+        return getattr(ttnn, self.value)
+
+
+@contextlib.contextmanager
+def kernels_of(note: Callable, change: Callable = lambda kernel: kernel) -> Iterator[None]:
+    """Call `note` with each kernel that a golden makes inside, and again with another exp. `change` replaces it."""
+    real, weights = Kernel.of, flash.weights
+
+    def of(*config, **defaults) -> Kernel:
+        kernel = change(real(*config, **defaults))
+        note(kernel)
+        return kernel
+
+    def noting_exp(scores, largest, scale, kernel, approximate, *limit):
+        note(replace(kernel, approximate=approximate))
+        return weights(scores, largest, scale, kernel, approximate, *limit)
+
+    with patch.object(Kernel, "of", staticmethod(of)), patch.object(flash, "weights", noting_exp):
+        yield
+
+
 @dataclass
 class Comparison:
     """The calls of a program, each with its errors."""
@@ -135,7 +184,7 @@ class Comparison:
     def _try(self, step: Step) -> dict[Slot, list]:
         """The results of the step under `what_if`, by the slots of the real ones."""
         other = self.what_if.step(step)
-        trial = Scratch(memory, other, in_float32=False)
+        trial = Scratch(memory, other)
         with kernels_of(lambda kernel: None, self.what_if.kernel):
             steps.run(other, trial)
         return {slot._replace(dtype=None): values for slot, values in trial.results.items()}

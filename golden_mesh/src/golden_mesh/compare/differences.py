@@ -24,14 +24,7 @@ class Error:
         return self.nonfinite, max(self.relative, self.channels)
 
 
-def error(
-    value: torch.Tensor,
-    exact: torch.Tensor,
-    chip: int,
-    shape: tuple[int, ...] = (),
-    places=None,
-    channels: bool = False,
-) -> Error:
+def error(value: torch.Tensor, exact: torch.Tensor, chip: int, shape=(), places=None, channels=False) -> Error:
     """Compare a chip's values with float32.
 
     places: the elements' places in a flat tensor of `shape`, if they are some of its elements.

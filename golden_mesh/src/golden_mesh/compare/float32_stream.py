@@ -9,6 +9,7 @@ import torch
 import ttnn
 
 from golden_mesh.arithmetic.packer import BLOCK_FLOATS
+from golden_mesh.arithmetic.plain import is_plain
 from golden_mesh.mesh.memory import Entry, GoldenMemory, Slot, unwritten
 from golden_mesh.mesh.steps import Step
 from golden_mesh.mesh.transfer import bytes_of, shard_values
@@ -47,13 +48,11 @@ class Stream(GoldenMemory):
 
 
 class Reader:
-    """A memory's values as the goldens of one call take them: in float32."""
+    """A memory's values as the goldens of one call take them: in float32 inside `plain_float32`."""
 
-    def __init__(self, source: GoldenMemory, step: Step, in_float32: bool = True):
+    def __init__(self, source: GoldenMemory, step: Step):
         self.source, self.step = source, step
-        self.in_float32 = in_float32
-        takes_any = step.golden.family in _ANY_HOLDER or step.golden.name == "ttnn.embedding"
-        self.wide = in_float32 and not takes_any
+        self.takes_any = step.golden.family in _ANY_HOLDER or step.golden.name == "ttnn.embedding"
         self._widened: dict[int, tuple] = {}  # id -> (the tensor, itself in float32)
 
     def __getattr__(self, name):
@@ -63,7 +62,7 @@ class Reader:
         return [self._float32(value) for value in self.source.read(slot, as_codes)]
 
     def _float32(self, value: torch.Tensor) -> torch.Tensor:
-        if not self.wide or not is_float(value):
+        if self.takes_any or not is_plain() or not is_float(value):
             return value
         if id(value) not in self._widened:
             self._widened[id(value)] = value, value.float()
@@ -73,8 +72,8 @@ class Reader:
 class Scratch(Reader):
     """Takes the results of one call and leaves the memory that it reads as it is."""
 
-    def __init__(self, source: GoldenMemory, step: Step, in_float32: bool = True):
-        super().__init__(source, step, in_float32)
+    def __init__(self, source: GoldenMemory, step: Step):
+        super().__init__(source, step)
         self.results: dict[Slot, list] = {}
 
     def write(self, slot: Slot, values, unknown=None, padding=None) -> None:
@@ -89,7 +88,7 @@ class Scratch(Reader):
     def exclusive(self, slot: Slot, members: list[int]) -> torch.Tensor:
         """A copy of the value to write in place. Elements that the op never reads are NaN."""
         value = unwritten(slot) if self.step.golden.unread else self.source.read(slot)[members[0]]
-        dtype = torch.float32 if self.in_float32 and is_float(value) else value.dtype
+        dtype = torch.float32 if is_plain() and is_float(value) else value.dtype
         value = torch.empty(slot.shape, dtype=dtype).copy_(value)
         results = self.results.setdefault(slot, [None] * len(slot.devices))
         for chip in members:

@@ -9,9 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Optional
 
-from golden_mesh.compare.comparison import Comparison, Row, comparing
+from golden_mesh.compare.comparison import Comparison, Row, WhatIf, comparing
 from golden_mesh.compare.reference import FROM_HOST
-from golden_mesh.compare.what_if import WhatIf
 from golden_mesh.outputs import at_exit, write_whole
 from golden_mesh.program import aligned
 
@@ -116,12 +115,8 @@ def record(row: Row) -> dict:
 
 def write_html(comparison: Comparison, path: Path, title: str) -> None:
     """Write one page without other files: a plot of the errors along the program, and each operation's row."""
-    what = {
-        "title": title,
-        "what_if": comparison.what_if and comparison.what_if.text,
-        "bracket": comparison.bracket(),
-        "rows": [record(r) for r in comparison.rows],
-    }
+    rows, what_if = [record(row) for row in comparison.rows], comparison.what_if and comparison.what_if.text
+    what = {"title": title, "what_if": what_if, "bracket": comparison.bracket(), "rows": rows}
     page = (files("golden_mesh") / "compare/compare.html").read_text()
     page = page.replace("/*data*/", json.dumps(what).replace("</", "<\\/"))
     write_whole(path, lambda part: part.write_text(page))
