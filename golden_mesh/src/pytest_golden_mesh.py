@@ -12,28 +12,21 @@ from pathlib import Path
 
 import pytest
 
-OPTIONS = {  # name -> metavar, help
-    "--golden": (
-        "SYSTEM",
-        "run ttnn on the golden mesh of this system (N150, N300, P150, ... as golden-mesh --doctor lists them); "
-        "auto: of MESH_DEVICE",
-    ),
-    "--golden-hazards": ("RESPONSE", "calls that a chip gets wrong: warn, error, or default (as HAZARDS.md says)"),
-    "--golden-sums": ("SUMS", "sums of matrix products: exact, as the matrix engine sums (slow), or default"),
-    "--golden-report": (
-        "DIR", "compare each device operation with float32, and write a page and a JSON file for each test",
-    ),
-}  # fmt: skip
-
 
 def pytest_addoption(parser):
-    group = parser.getgroup("golden mesh")
-    for name, (metavar, what) in OPTIONS.items():
-        group.addoption(name, metavar=metavar, help=what)
+    add = parser.getgroup("golden mesh").addoption
+    system = "run ttnn on the golden mesh of this system (N150, N300, P150, ... as golden-mesh --doctor lists them); "
+    add("--golden", metavar="SYSTEM", help=f"{system}auto: of MESH_DEVICE")
+    hazards = "calls that a chip gets wrong: warn, error, or default (as HAZARDS.md says)"
+    add("--golden-hazards", metavar="RESPONSE", help=hazards)
+    sums = "sums of matrix products: exact, as the matrix engine sums (slow), or default"
+    add("--golden-sums", metavar="SUMS", help=sums)
+    pages = "compare each device operation with float32, and write a page and a JSON file for each test"
+    add("--golden-report", metavar="DIR", help=pages)
     late = "with --golden: queues, chips and transfers run as late as a program allows, and a race is an error"
-    group.addoption("--adversarial", type=int, metavar="SEED", help=late)
+    add("--adversarial", type=int, metavar="SEED", help=late)
     skips = "pass although tests were skipped and no test opened a device"
-    group.addoption("--golden-allow-skips", action="store_true", help=skips)
+    add("--golden-allow-skips", action="store_true", help=skips)
 
 
 def pytest_load_initial_conftests(early_config):
