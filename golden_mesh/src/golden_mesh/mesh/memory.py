@@ -17,7 +17,7 @@ writing a NaN counts as writing nothing.
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
@@ -293,11 +293,8 @@ def _same_tiles(value: torch.Tensor, slot: Slot) -> bool:
 
 def each_once(function: Callable, *lists: list) -> list:
     """Call the function with the values of each chip, and once for replicas."""
-    results: dict[tuple, Any] = {}
-    for values in zip(*lists):
-        key = tuple(map(id, values))
-        if key not in results:
-            results[key] = function(*values)
+    distinct = {tuple(map(id, values)): values for values in zip(*lists)}
+    results = {key: function(*values) for key, values in distinct.items()}
     return [results[tuple(map(id, values))] for values in zip(*lists)]
 
 

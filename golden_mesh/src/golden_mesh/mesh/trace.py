@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from typing import Callable, NoReturn
 
 import ttnn
-from ttnn._ttnn.operations.trace import (  # the library's own: start/install.py replaces them in ttnn
-    begin_trace_capture,
-    end_trace_capture,
-    release_trace,
-)
+
+# The library's own: start/install.py replaces them in ttnn.
+from ttnn._ttnn.operations.trace import begin_trace_capture, end_trace_capture, release_trace
 
 from golden_mesh import switches
 from golden_mesh.errors import TraceError

@@ -53,9 +53,8 @@ def send(host: ttnn.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
     values = shard_values(host)
     if host.dtype in BLOCK_FLOATS:
         values = each_once(BlockFloats.pack, values)
-    memory.write(
-        slot, values if len(values) == len(slot.devices) else values * len(slot.devices), padding=_padding(host)
-    )
+    values = values if len(values) == len(slot.devices) else values * len(slot.devices)
+    memory.write(slot, values, padding=_padding(host))
     return tensor
 
 

@@ -9,7 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import golden_mesh
-from golden_mesh.versions import NEWEST, OLDEST, check_version
+from golden_mesh.hazards import HAZARDS
+from golden_mesh.registry import GOLDENS
+from golden_mesh.versions import NEWEST, OLDEST, check_version, lacking
 
 WIDTH = 100  # columns of the report
 _BFLOAT16_DEST = "with a bfloat16 dest and default sums up to 9e-3 (bfloat8_b 2.1e-2); with exact sums nearly equal"
@@ -50,7 +52,6 @@ def report(programs: Sequence[Path] = ()) -> list[str]:
         f"ttnn {found}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
         f"systems: {', '.join(golden_mesh.SYSTEMS)}",
     ]
-    from golden_mesh.hazards import HAZARDS
     from golden_mesh.mesh.doors import refused
 
     lines += _operations()
@@ -73,9 +74,7 @@ def _own_version() -> str:
 def _operations() -> list[str]:
     import ttnn
 
-    from golden_mesh import versions
     from golden_mesh.mesh import dispatch
-    from golden_mesh.registry import GOLDENS
 
     there = {op.python_fully_qualified_name for op in ttnn.decorators.REGISTERED_OPERATIONS}
     known = GOLDENS.keys() | dispatch.HANDLERS.keys() | dispatch.TRANSPARENT
@@ -85,7 +84,7 @@ def _operations() -> list[str]:
         f"operations: {len(there)}, with values: {len(there & known)}",
         *_listing("operations without a golden (a call on device tensors is refused)", there - known),
         *_listing("goldens of operations that this ttnn lacks", missing),
-        *_listing("lacking in this ttnn", [f"{k}: {v}" for k, v in versions.lacking.items()]),
+        *_listing("lacking in this ttnn", [f"{k}: {v}" for k, v in lacking.items()]),
     ]
 
 
