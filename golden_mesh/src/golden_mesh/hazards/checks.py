@@ -56,7 +56,7 @@ def check(golden: Golden, given: Arguments) -> None:
         _kernel_config(op, config, given.values())
     # ttnn.all_gather takes the fabric's topology, whatever the call says.
     if given.get("topology") == ttnn.Topology.Ring and op != "ttnn.all_gather":
-        if not (op.startswith("ttnn.experimental.all_gather_async") and _composite(given)):
+        if not (op.startswith("ttnn.experimental.all_gather_async") and _composite(**given)):
             fabric = ttnn.get_fabric_config()
             if fabric in LINES:
                 meet("ring topology on a line's fabric", op, f"Topology.Ring, the fabric is {fabric.name}")
@@ -77,13 +77,9 @@ def _kernel_config(op: str, config, values) -> None:
             meet("HiFi4 with a float32 dest", op, "math_fidelity=HiFi4 with fp32_dest_acc_en=True")
 
 
-def _composite(given: Arguments) -> bool:
+def _composite(input_tensor, dim, **_) -> bool:
     """Whether an all-gather is made of broadcasts along the line: of rows, or along a dim that tiles pad."""
-    tensor = next((value for value in given.values() if isinstance(value, ttnn.Tensor)), None)
-    dim = given.get("dim")
-    if tensor is None or not isinstance(dim, int):
-        return False
-    return _in_rows(tensor) or tensor.shape[dim] != tensor.padded_shape[dim]
+    return _in_rows(input_tensor) or input_tensor.shape[dim] != input_tensor.padded_shape[dim]
 
 
 def _outer_dims(op: str, given: Arguments) -> None:
