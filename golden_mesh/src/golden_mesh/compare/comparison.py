@@ -297,7 +297,6 @@ def comparing() -> Iterator[Comparison]:
     """Compare the operations inside the block. Tensors from before count as exact."""
     global current
     comparison = current = Comparison()
-    comparison.stream.take_all(memory)
     from_torch = _noting_sources(dispatch.HANDLERS["ttnn.from_torch"], comparison)
     try:
         with contextlib.ExitStack() as replaced, patch.dict(dispatch.HANDLERS, {"ttnn.from_torch": from_torch}):

@@ -60,16 +60,11 @@ class Fingerprint:
 class Rows:
     """Sums of each row: of x, |x| and x|x|, and what independent noise adds to each. [rows, 3]"""
 
-    def __init__(self, x: torch.Tensor):
-        """x: [rows, numbers]"""
-        x = x.detach().double()
-        self.sums, self.noise = (each.float() for each in _sums(torch.where(x.abs() < MASK, x, 0.0)))
-
-    @staticmethod
-    def along(x: torch.Tensor, dim: int) -> "Rows":
-        """Of a tensor [batch, ..., rows, ...]: rows along dim, one batch entry after the other."""
+    def __init__(self, x: torch.Tensor, dim: int):
+        """x: [batch, ..., rows, ...], with its rows along dim: those of one batch entry after the other."""
         x = x.movedim(dim, 1) if dim else x[None]
-        return Rows(x.reshape(x.shape[0] * x.shape[1], -1))
+        x = x.reshape(x.shape[0] * x.shape[1], -1).detach().double()
+        self.sums, self.noise = (each.float() for each in _sums(torch.where(x.abs() < MASK, x, 0.0)))
 
 
 def _sums(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

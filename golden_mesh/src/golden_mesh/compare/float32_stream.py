@@ -24,12 +24,10 @@ class Stream(GoldenMemory):
     """The float32 stream. Values may be in the dtype of their source; an operation that writes in place widens them."""
 
     def __init__(self, beside: GoldenMemory):
+        """It begins with the values of the memory beside it, which they share."""
         super().__init__()
         self._holders = beside._holders  # one storage may be in both memories
-
-    def take_all(self, other: GoldenMemory) -> None:
-        """Share all values of the other memory."""
-        for key, region in other._regions.items():
+        for key, region in beside._regions.items():
             for address, entry in region.items():
                 copy = self._regions[key][address] = Entry(None, entry.size, entry.unknown, entry.padding)
                 self._hold(copy, entry.value)

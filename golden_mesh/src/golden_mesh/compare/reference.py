@@ -59,7 +59,7 @@ class Reference:
         for tensor in tensors if indexes else ():
             if tensor.dim() < 2 or tensor.shape[-2] < FEWEST_ROWS:
                 continue
-            part = Rows(tensor.movedim(-2, 0).reshape(tensor.shape[-2], -1))
+            part = Rows(tensor[None], -2)
             found = [each for index in indexes for each in index.find(part)]
             if found:
                 return found

@@ -57,7 +57,7 @@ class _Watch(TorchFunctionMode):
                 self.numbers[tensor] = number
                 return
         along = [dim for dim, extent in enumerate(tensor.shape[:-1]) if extent == self.reference.tokens]
-        rows = Rows.along(tensor, along[0]) if along else None
+        rows = Rows(tensor, along[0]) if along else None
         value = Value(name, tuple(tensor.shape), mine.keep(), frozenset(parents), adds, rows)
         self.numbers[tensor] = len(self.reference.values)
         self.reference.values.append(value)
