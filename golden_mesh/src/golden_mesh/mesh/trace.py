@@ -76,7 +76,12 @@ class Traces:
             raise TraceError(f"end_trace_capture of trace {trace_id}, but the capture under way is {self.active}")
         self.active = None
         trace = self._traces[int(trace_id)]
-        _split_writes(trace)
+        trace.buffers = {(kind, extent[0]) for kind, extent in _buffers(trace.mesh)}
+        for slot in {slot for step in trace.steps for slot in step.writes}:
+            if (slot.buffer_type, slot.address) in trace.buffers:
+                trace.results.add((slot.buffer_type, slot.address))
+            else:
+                trace.temporaries.add((slot.buffer_type, (slot.address, slot.address + slot.size)))
         _empty_trace(mesh_device, cq_id)
 
     def execute(self, mesh_device, trace_id, *, cq_id=None, blocking=True) -> None:
@@ -107,15 +112,6 @@ def _buffers(mesh_device) -> list[tuple[object, Extent]]:
     """Return the type and the extent of each allocated buffer."""
     buffers = ttnn._ttnn.reports.get_buffers([mesh_device])
     return [(each.buffer_type, (each.address, each.address + each.max_size_per_bank)) for each in buffers]
-
-
-def _split_writes(trace: Trace) -> None:
-    trace.buffers = {(kind, extent[0]) for kind, extent in _buffers(trace.mesh)}
-    for slot in {slot for step in trace.steps for slot in step.writes}:
-        if (slot.buffer_type, slot.address) in trace.buffers:
-            trace.results.add((slot.buffer_type, slot.address))
-        else:
-            trace.temporaries.add((slot.buffer_type, (slot.address, slot.address + slot.size)))
 
 
 def _check_buffers(trace: Trace, trace_id, safe: list[set[tuple[object, int]]]) -> None:

@@ -82,13 +82,6 @@ def as_host(tensor: ttnn.Tensor) -> ttnn.Tensor:
     return fetch(tensor) if on_device(tensor) else tensor
 
 
-def fetch_for_torch(tensor: ttnn.Tensor) -> ttnn.Tensor:
-    """Return a host tensor with the golden values of `tensor`, in rows, which become torch's without unpacking."""
-    traces.outside("reading from a device")
-    dtype = _torch_dtype(tensor.dtype) if tensor.dtype in BLOCK_FLOATS else tensor.dtype
-    return _on_host(tensor, memory.read(slot_of(tensor)), lambda value: ttnn.Tensor(value.contiguous(), dtype))
-
-
 @functools.cache
 def _torch_dtype(dtype: ttnn.DataType) -> ttnn.DataType:
     """The dtype in which the library gives a block float to torch: float32 in ttnn 0.81."""
@@ -169,7 +162,12 @@ def to_dtype(real, tensor, dtype):
 
 @handles("ttnn.to_torch")
 def to_torch(real, tensor, *args, **kwargs):
-    return real(fetch_for_torch(tensor) if on_device(tensor) else tensor, *args, **kwargs)
+    if on_device(tensor):
+        traces.outside("reading from a device")
+        dtype = _torch_dtype(tensor.dtype) if tensor.dtype in BLOCK_FLOATS else tensor.dtype
+        as_rows = lambda value: ttnn.Tensor(value.contiguous(), dtype)  # become torch's without unpacking
+        tensor = _on_host(tensor, memory.read(slot_of(tensor)), as_rows)
+    return real(tensor, *args, **kwargs)
 
 
 @handles("ttnn.from_buffer")
