@@ -60,15 +60,14 @@ MOVERS = frozenset({"collectives", "creation", "data_movement", "heads", "kv_cac
 class Form(NamedTuple):
     """How calls with so many positional arguments and these keywords bind to a golden."""
 
-    parameters: dict[str, Parameter]  # the overload's
-    positional: tuple[str, ...]
+    parameters: dict[str, Parameter]  # the overload's, the positional ones first
     defaults: dict[str, object]  # of all parameters that the golden reads
     read: tuple[str, ...]  # those of them that the calls give
     unread: tuple[str, ...]  # others that the calls give, which must have their defaults
 
     def given(self, args: tuple, kwargs: dict) -> dict[str, object]:
         """Return the call's arguments by the library's names."""
-        return dict(zip(self.positional, args)) | kwargs
+        return dict(zip(self.parameters, args)) | kwargs
 
 
 @dataclass(frozen=True)
@@ -124,10 +123,8 @@ class Golden:
             reads, unread = reads + unread, []
         defaults = {name: default_of(name, self.parameters, found) for name in reads}
         given = {*list(found)[:count], *names}
-        return Form(
-            found, tuple(found)[:count], defaults, tuple(filter(given.__contains__, reads)),
-            tuple(filter(given.__contains__, unread)),
-        )  # fmt: skip
+        read, unread = (tuple(filter(given.__contains__, each)) for each in (reads, unread))
+        return Form(found, defaults, read, unread)
 
     @cached_property
     def own(self) -> dict[str, Parameter]:

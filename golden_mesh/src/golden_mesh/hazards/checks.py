@@ -56,10 +56,9 @@ def check(golden: Golden, given: Arguments) -> None:
         _kernel_config(op, config, given.values())
     # ttnn.all_gather takes the fabric's topology, whatever the call says.
     if given.get("topology") == ttnn.Topology.Ring and op != "ttnn.all_gather":
-        if not (op.startswith("ttnn.experimental.all_gather_async") and _composite(**given)):
-            fabric = ttnn.get_fabric_config()
-            if fabric in LINES:
-                meet("ring topology on a line's fabric", op, f"Topology.Ring, the fabric is {fabric.name}")
+        fabric = ttnn.get_fabric_config()
+        if fabric in LINES and not (op.startswith("ttnn.experimental.all_gather_async") and _composite(**given)):
+            meet("ring topology on a line's fabric", op, f"Topology.Ring, the fabric is {fabric.name}")
     if golden.family.startswith("eltwise"):
         _outer_dims(op, given)
     for hazard, function in CHECKS.get(op, ()):
