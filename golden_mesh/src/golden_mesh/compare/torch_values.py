@@ -64,7 +64,7 @@ class _Watch(TorchFunctionMode):
 
     def entering(self, name: str, inputs) -> None:
         if not self.modules:
-            given = [x for x in tensors_of(inputs, integers=True) if x.dim() > 1]
+            given = [x for x in tree_leaves(inputs) if isinstance(x, torch.Tensor) and x.dim() > 1]
             self.reference.tokens = given[0].shape[1] if given else 0
             for tensor in tensors_of(inputs):
                 self.note(tensor, "input", ())
@@ -81,10 +81,9 @@ class _Watch(TorchFunctionMode):
                     value.name, value.is_output = name or "the module", True
 
 
-def tensors_of(values, integers: bool = False) -> list[torch.Tensor]:
-    """The floating-point tensors inside nested arguments or results, or all of them."""
-    tensors = [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
-    return [tensor for tensor in tensors if integers or tensor.is_floating_point()]
+def tensors_of(values) -> list[torch.Tensor]:
+    """The floating-point tensors inside nested arguments or results."""
+    return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor) and value.is_floating_point()]
 
 
 @contextlib.contextmanager

@@ -153,12 +153,11 @@ class Adversary:
 
     # ---- transfers
 
-    def transferred(self, call: Call, reads: list[Slot], writes: list[Slot], host, blocking: bool) -> None:
-        """A transfer between host and device was enqueued. host: the tensor that a read fills."""
-        access = self.access(call.what, call.queue, reads, writes)
-        if reads and blocking:
-            self.wait(self.clocks[call.queue], all_chips=len(reads[0].devices) == call.chips)
-        if not reads or blocking:
+    def read_to_host(self, call: Call, slots: list[Slot], host, blocking: bool) -> None:
+        """A read was enqueued. host: the tensor that it fills."""
+        access = self.access(call.what, call.queue, slots, [])
+        if blocking:
+            self.wait(self.clocks[call.queue], all_chips=len(slots[0].devices) == call.chips)
             return
         shards = [transfer.bytes_of(shard) for shard in ttnn.get_device_tensors(host)]
         values = [shard.clone() for shard in shards]
@@ -241,17 +240,17 @@ def _follow(adversary: Adversary, call: Call, name: str, args, kwargs, slots: li
     made = [dispatch.slot_of(t) for t in tensors_in(result) if on_device(t)]
     on_host = [t for t in tensors_in(result) if not on_device(t)]
     if name == "ttnn.copy_host_to_device_tensor":
-        adversary.transferred(call, [], slots, None, blocking=False)
+        adversary.access(call.what, call.queue, [], slots)
     elif name == "ttnn.copy_device_to_host_tensor":
         host = next(t for t in tensors_in((args, kwargs)) if not on_device(t))
         blocking = kwargs.get("blocking", args[2] if len(args) > 2 else True)
-        adversary.transferred(call, slots, [], host, blocking)
+        adversary.read_to_host(call, slots, host, blocking)
     elif slots and not made and name != "ttnn.deallocate":
         waits = name not in ("ttnn.Tensor.cpu", "ttnn.from_device") or not on_host
         blocking = kwargs.get("blocking", args[1] if name == "ttnn.Tensor.cpu" and len(args) > 1 else True)
-        adversary.transferred(call, slots, [], on_host[0] if on_host else None, waits or blocking)
+        adversary.read_to_host(call, slots, on_host[0] if on_host else None, waits or blocking)
     elif made and not slots and name in ("ttnn.to_device", "ttnn.from_torch", "ttnn.Tensor.to"):
-        adversary.transferred(call, [], made, None, blocking=False)
+        adversary.access(call.what, call.queue, [], made)
 
 
 def _stand_ins(adversary: Adversary) -> dict[str, doors.StandIn]:
