@@ -44,16 +44,25 @@ def report(programs: Sequence[Path] = ()) -> list[str]:
     """
     found = check_version()
     golden_mesh.activate("N150")
+    import ttnn
+
+    from golden_mesh.mesh import dispatch, doors
+
+    there = {op.python_fully_qualified_name for op in ttnn.decorators.REGISTERED_OPERATIONS}
+    known = GOLDENS.keys() | dispatch.HANDLERS.keys() | dispatch.TRANSPARENT
+    part_of = lambda owner, name: getattr(owner, name, None)
+    missing = [name for name in GOLDENS if reduce(part_of, name.split(".")[1:], ttnn) is None]
     lines = [
         f"golden mesh {_own_version()}, tested with ttnn {OLDEST} to {NEWEST}",
         f"ttnn {found}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
         f"systems: {', '.join(golden_mesh.SYSTEMS)}",
+        f"operations: {len(there)}, with values: {len(there & known)}",
+        *_listing("operations without a golden (a call on device tensors is refused)", there - known),
+        *_listing("goldens of operations that this ttnn lacks", missing),
+        *_listing("lacking in this ttnn", [f"{k}: {v}" for k, v in lacking.items()]),
+        *_listing("functions that refuse tensors on a device", doors.refused),
+        *_listing("calls that a chip gets wrong (HAZARDS.md)", HAZARDS),
     ]
-    from golden_mesh.mesh.doors import refused
-
-    lines += _operations()
-    lines += _listing("functions that refuse tensors on a device", refused)
-    lines += _listing("calls that a chip gets wrong (HAZARDS.md)", HAZARDS)
     if programs:
         names = re.findall(r"ttnn\.(?:\w+\.)*(\w+)", "\n".join(path.read_text() for path in programs))
         found = [f"    ttnn {name}: {why}" for name, why in DIFFERS.items() if name in names]
@@ -66,23 +75,6 @@ def _own_version() -> str:
         return version("golden-mesh")
     except PackageNotFoundError:
         return "(not installed)"
-
-
-def _operations() -> list[str]:
-    import ttnn
-
-    from golden_mesh.mesh import dispatch
-
-    there = {op.python_fully_qualified_name for op in ttnn.decorators.REGISTERED_OPERATIONS}
-    known = GOLDENS.keys() | dispatch.HANDLERS.keys() | dispatch.TRANSPARENT
-    part_of = lambda owner, name: getattr(owner, name, None)
-    missing = [name for name in GOLDENS if reduce(part_of, name.split(".")[1:], ttnn) is None]
-    return [
-        f"operations: {len(there)}, with values: {len(there & known)}",
-        *_listing("operations without a golden (a call on device tensors is refused)", there - known),
-        *_listing("goldens of operations that this ttnn lacks", missing),
-        *_listing("lacking in this ttnn", [f"{k}: {v}" for k, v in lacking.items()]),
-    ]
 
 
 def _listing(title: str, names) -> list[str]:
