@@ -86,10 +86,8 @@ class GoldenMemory:
         """Make the slot's memory unknown from now on. Every entry that overlaps it is removed."""
         self.write(slot, [None] * len(slot.devices), why)
 
-    def write(
-        self, slot: Slot, values: list[torch.Tensor | None], unknown: str | None = None, padding: float | None = None
-    ) -> None:
-        """Put one value a chip at the slot. Every other entry that overlaps it is removed."""
+    def write(self, slot: Slot, values: list, unknown: str | None = None, padding: float | None = None) -> None:
+        """Put one value a chip (None: unknown) at the slot. Every other entry that overlaps it is removed."""
         if 0 in slot.shape:  # all empty tensors have one address
             return
         kind = identity(slot.buffer_type)

@@ -79,10 +79,6 @@ def _reshape(real, self, *shape):
     return ttnn.reshape(self, shape[0] if len(shape) == 1 else list(shape))
 
 
-def _deallocate(real, self, force=False):
-    return ttnn.deallocate(self, force) if on_device(self) else real(self, force)
-
-
 def _init(real, self, *args, **kwargs):
     """With a device among the arguments the library makes the tensor. Its values are those of a tensor without one."""
     given = (*args, *kwargs.values())
@@ -100,7 +96,7 @@ METHODS: dict[str, Callable] = {
     "__init__": _init,
     "__repr__": _repr,
     "cpu": from_device,
-    "deallocate": _deallocate,
+    "deallocate": lambda real, self, force=False: (ttnn.deallocate if on_device(self) else real)(self, force),
     "item": _read,
     "reshape": _reshape,
     "to": _to,
