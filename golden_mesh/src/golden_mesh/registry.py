@@ -102,14 +102,10 @@ class Golden:
         TypeError: the golden does not read an argument that is neither placement nor the library's default.
         """
         for name in form.unread:
-            if not is_default(function, name, given[name]):
-                raise TypeError(f"it does not take {name}={_shown(given[name])}")
-        arguments = form.defaults.copy()
-        for name in form.read:
-            value = given[name]
-            if value is not None:
-                arguments[name] = value
-        return arguments
+            if not is_default(function, name, value := given[name]):
+                plain = isinstance(value, (int, float, str, list, tuple))  # else a tensor or a config
+                raise TypeError(f"it does not take {name}={repr(value) if plain else type(value).__name__}")
+        return form.defaults | {name: given[name] for name in form.read if given[name] is not None}
 
     def _form(self, function: Callable, count: int, names: Collection[str]) -> Form | None:
         fitting = [found for found in overloads(function) or (self.parameters,) if fits(found, count, names)]
@@ -143,12 +139,6 @@ class Golden:
     @cached_property
     def wants(self) -> frozenset[str]:
         return EXTRAS.intersection(self.own)
-
-
-def _shown(value) -> str:
-    """Return a keyword's value for an error message. A tensor or a config is shown by the name of its type."""
-    plain = value is None or isinstance(value, (bool, int, float, str, list, tuple))
-    return repr(value) if plain else type(value).__name__
 
 
 GOLDENS: dict[str, Golden] = {}
