@@ -45,9 +45,8 @@ def text(comparison: Comparison, below: float, shown: int = SHOWN) -> str:
         f"Worst first; pcc, error and gain of the operation alone, then of the program so far.{left}",
         *aligned(table),
         _memory(rows),
+        *(f"not compared: {op}: {why}" for op, why in comparison.without.items()),
     ]
-    for op, why in comparison.without.items():
-        lines.append(f"not compared: {op}: {why}")
     return "\n".join(lines)
 
 
