@@ -53,7 +53,8 @@ JOBS = {
         f"--mesh N300 -m 'seven_b and ({RECIPES} or decoder_layer or (attention and bfp8))'",
         f"--mesh N150 -m 'seven_b and not repeat and ({RECIPES})' {WITHOUT_ALONE} tests/pcc tests/splits tests/perf",
     ),
-    "golden": ("golden_mesh --golden N300",),
+    # A Blackhole has other defaults.
+    "golden": ("golden_mesh --golden N300", "golden_mesh/tests/goldens/test_kernel_defaults.py --golden P300"),
     "t3k-splits": (f"{T3K} tests/splits",),
     "n150": ("--mesh N150 -m 'not (seven_b or repeat)' tests/pcc tests/accuracy tests/splits tests/perf",),
     # What differs in Qwen3 and Llama 3.

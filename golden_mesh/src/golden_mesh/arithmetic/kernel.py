@@ -10,7 +10,7 @@ from golden_mesh.arithmetic.special import on_blackhole
 PHASES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
 
 
-def of_two_float32() -> str:
+def finest() -> str:
     """The library's fidelity for a product of two float32: a Wormhole's HiFi4 is wrong (HAZARDS.md)."""
     return "HiFi4" if on_blackhole() else "HiFi3"
 

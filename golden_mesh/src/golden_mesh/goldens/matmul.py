@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic import engine
-from golden_mesh.arithmetic.kernel import Kernel, of_two_float32
+from golden_mesh.arithmetic.kernel import Kernel, finest
 from golden_mesh.arithmetic.packer import BLOCK_FLOATS, pack
 from golden_mesh.arithmetic.product import product
 from golden_mesh.errors import GoldenError
@@ -26,7 +26,7 @@ def _kernel(config, dtypes, first: str, second: str, out, configured: bool) -> K
     """
     a, b = dtypes[first], dtypes[second]
     if a == b == ttnn.float32:
-        fidelity = of_two_float32()
+        fidelity = finest()
     else:
         fidelity = "LoFi" if configured or (a in BLOCK_FLOATS and b in BLOCK_FLOATS) else "HiFi2"
     kernel = Kernel.of(config, fidelity, wide=out.dtype == ttnn.float32)

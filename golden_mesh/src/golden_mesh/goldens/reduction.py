@@ -9,7 +9,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic import engine, packer, special
-from golden_mesh.arithmetic.kernel import PHASES, Kernel, of_two_float32
+from golden_mesh.arithmetic.kernel import PHASES, Kernel, finest
 from golden_mesh.arithmetic.product import FACE, TILE, multiply, sums_of_columns, sums_of_rows
 from golden_mesh.goldens.activations import wide
 from golden_mesh.hazards import meet
@@ -210,7 +210,7 @@ def prod(input_tensor, dim, keepdim, dtypes, out):
 
 def _product_in_dest(factors: torch.Tensor, dtype) -> torch.Tensor:
     """The product over the first dim. SrcA takes dest back: of block floats, which have a float32 dest, eight bits."""
-    fidelity = of_two_float32() if dtype == ttnn.float32 else "HiFi4"
+    fidelity = finest() if dtype == ttnn.float32 else "HiFi4"
     kernel = Kernel(PHASES[fidelity], wide=dtype != ttnn.bfloat16)
     bits = engine.FLOAT32 if dtype == ttnn.float32 else engine.BFLOAT16
     result = torch.ones(())

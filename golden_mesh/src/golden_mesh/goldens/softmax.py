@@ -13,7 +13,7 @@ import torch
 import ttnn
 
 from golden_mesh.arithmetic import engine, flash, special
-from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.kernel import Kernel, finest
 from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.product import TILE, multiply, sums_of_columns, sums_of_rows
 from golden_mesh.errors import GoldenError
@@ -34,7 +34,7 @@ def _settings(config, x: torch.Tensor) -> tuple[Kernel, _Between]:
     """The default kernel has the approximate exp, except for a float32 tensor."""
     narrow = x.dtype == torch.bfloat16
     between = _Between(engine.BFLOAT16 if narrow else engine.FLOAT32, narrow and config is None)
-    return Kernel.of(config, "HiFi3", wide=True, approximate=narrow), between
+    return Kernel.of(config, finest(), wide=True, approximate=narrow), between
 
 
 def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool, between: _Between) -> torch.Tensor:

@@ -2,10 +2,9 @@
 
 import torch
 
+from golden_mesh.arithmetic.product import TILE
 from golden_mesh.errors import GoldenError
 from golden_mesh.registry import golden
-
-TILE = 32
 
 
 @golden("ttnn.batch_norm")
