@@ -11,7 +11,7 @@ PHASES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
 
 
 def finest() -> str:
-    """The library's fidelity for a product of two float32: a Wormhole's HiFi4 is wrong (HAZARDS.md)."""
+    """The library's finest fidelity with a float32 dest: a Wormhole's HiFi4 is wrong (HAZARDS.md)."""
     return "HiFi4" if on_blackhole() else "HiFi3"
 
 
